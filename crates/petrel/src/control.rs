@@ -61,6 +61,8 @@ pub(crate) enum News {
     },
     /// The backend program with this number in the configuration has too few processes for its load.
     Overloaded(u16),
+    /// The process ends, and lines of its logs are lost.
+    LinesLost(String),
 }
 
 /// One end of the pair.
@@ -126,11 +128,8 @@ impl Control {
                 let [high, low] = number.to_be_bytes();
                 self.send(&[b'O', high, low], None)
             }
-            News::Failed(why) => {
-                let mut message = vec![b'X'];
-                message.extend(why.bytes().take(MESSAGE_BYTES_MAX - 1));
-                self.send(&message, None)
-            }
+            News::Failed(why) => self.send(&text(b'X', why), None),
+            News::LinesLost(what) => self.send(&text(b'W', what), None),
         }
     }
 
@@ -199,6 +198,9 @@ impl Control {
             [b'X', why @ ..] => Ok(Some(News::Failed(
                 String::from_utf8_lossy(why).into_owned(),
             ))),
+            [b'W', what @ ..] => Ok(Some(News::LinesLost(
+                String::from_utf8_lossy(what).into_owned(),
+            ))),
             _ => Err(garbled()),
         }
     }
@@ -259,6 +261,11 @@ impl AsFd for Control {
     }
 }
 
+fn text(word: u8, text: &str) -> Vec<u8> {
+    let text = text.bytes().take(MESSAGE_BYTES_MAX - 1);
+    std::iter::once(word).chain(text).collect()
+}
+
 fn timed(word: u8, time: Duration) -> Vec<u8> {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     std::iter::once(word).chain(millis.to_be_bytes()).collect()
@@ -281,7 +288,7 @@ fn garbled() -> io::Error {
     )
 }
 
-/// The longest message. A longer reason for a failure is cut.
+/// The longest message. A longer text is cut.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

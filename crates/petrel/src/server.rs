@@ -267,7 +267,10 @@ impl Process<'_> {
         let exporter = modules::opentelemetry::exporter(server.shared());
         server.join();
         exporter.finish(SPAN_TIME);
-        self.logs.shut_down(LOG_TIME);
+        for lost in self.logs.shut_down(LOG_TIME) {
+            // If the keeper is gone, there is no log that could have it.
+            let _ = self.control.tell(&News::LinesLost(lost));
+        }
         result
     }
 

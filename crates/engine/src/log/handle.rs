@@ -222,8 +222,9 @@ impl Log {
 
     /// A message about lines that were dropped since the last call.
     pub(super) fn news_of_losses(&self) -> Option<String> {
-        // Asked for each time, so that an old error is not named for later losses.
-        let trouble = lock(&self.sink).take_trouble();
+        // Asked for each time, so that an old error is not named for later losses. A write that hangs has no error.
+        let trouble = self.sink.try_lock().ok();
+        let trouble = trouble.and_then(|mut sink| sink.take_trouble());
         let dropped = self.dropped();
         let news = dropped - self.told_dropped.swap(dropped, Ordering::Relaxed);
         let reason = match (trouble, &self.target) {
@@ -274,6 +275,19 @@ impl Log {
         pipe.is_ours()
     }
 
+    /// Whether lines wait in a process without a writer thread.
+    pub(super) fn has_waiting(&self) -> bool {
+        let is_written = || lock(&self.sink).is_empty() && self.queue.is_empty();
+        !(self.signals.is_threaded() || is_written())
+    }
+
+    /// Writes lines that wait, in a process without a writer thread.
+    pub(super) fn write_waiting(&self) {
+        if self.has_waiting() {
+            self.write_out();
+        }
+    }
+
     /// Opens a file again, or creates it with `owner` as its owner. Does nothing for other targets.
     pub(super) fn reopen(&self, owner: FileOwner) -> io::Result<()> {
         if matches!(self.target, LogTarget::File(_)) {
@@ -314,14 +328,15 @@ impl Log {
         descriptor.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Closes the outlet. Returns true if nothing is left to wait for: neither a command nor a write that
-    /// hangs.
+    /// Writes what waits and closes the outlet; lines that it does not take count as dropped. Returns true if nothing
+    /// is left to wait for: neither a command nor a write that hangs.
     pub(super) fn close(&self) -> bool {
         let mut sink = match self.sink.try_lock() {
             Ok(sink) => sink,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
+        self.write_last(&mut sink);
         match &mut sink.outlet {
             Outlet::Pipe(pipe) => {
                 pipe.close();
@@ -334,6 +349,17 @@ impl Log {
         }
         sink.outlet = Outlet::Closed;
         true
+    }
+
+    /// Tries once more, however recent the last failure is: an operator who makes room on a disk reloads then.
+    fn write_last(&self, sink: &mut Sink) {
+        sink.retry_now();
+        self.write_sink(sink, &mut Rest::default());
+        self.fill(sink);
+        self.write_sink(sink, &mut Rest::default());
+        self.queue.count_dropped(sink.drop_lines());
+        self.fill(sink);
+        self.queue.count_dropped(sink.drop_lines());
     }
 
     fn with_error_lines<T>(&self, with: impl FnOnce(&mut ErrorLines, TimePrecision) -> T) -> T {

@@ -122,7 +122,8 @@ impl LogRegistry {
     }
 
     /// Closes the logs that are not among `targets`, after their queued lines were written or `limit` is
-    /// over. From then on their handles drop lines. Standard error and syslog stay open.
+    /// over. From then on their handles drop lines. Standard error and syslog stay open. The error log says how many
+    /// queued lines were lost.
     pub fn retain(&self, targets: &HashSet<&LogTarget>, limit: Duration) {
         let Some(common) = &self.common else { return };
         let stays = |target: &LogTarget| {
@@ -133,7 +134,9 @@ impl LogRegistry {
         }
         self.flush(limit);
         let closing = common.remove_logs(&stays);
-        close_all(&closing, limit);
+        for news in close_all(&closing, limit) {
+            self.error(format_args!("{news}"));
+        }
     }
 
     /// Takes over descriptors that another process opened, for new logs or as replacements for logs that are
@@ -236,14 +239,21 @@ impl LogRegistry {
         result
     }
 
-    /// Restarts commands that have ended, each after its pause. Returns the new write ends, for a process
-    /// that adopted the old ones. If the writer thread runs, it does this itself.
+    /// Restarts commands that have ended, each after its pause, and tries again to write lines that wait. Returns the
+    /// new write ends of commands, for a process that adopted the old ones. If the writer thread runs, it does this
+    /// itself.
     pub fn tend(&self) -> Vec<(LogTarget, OwnedFd)> {
         let mut renewed = Vec::new();
         for log in self.logs() {
             log.tend(&mut renewed);
+            log.write_waiting();
         }
         renewed
+    }
+
+    /// Whether lines wait because they could not be written.
+    pub fn has_waiting(&self) -> bool {
+        self.logs().iter().any(|log| log.has_waiting())
     }
 
     /// Waits until all lines logged so far are written, for `limit` at most. Returns whether they are.
@@ -259,16 +269,18 @@ impl LogRegistry {
     }
 
     /// Writes the queued lines, ends the writer thread, closes all logs but standard error, and waits for
-    /// commands to end; all that within `limit`. A command that takes longer continues on its own.
-    pub fn shut_down(&self, limit: Duration) {
-        let Some(common) = &self.common else { return };
+    /// commands to end; all that within `limit`. A command that takes longer continues on its own. Returns messages
+    /// about lines that were lost.
+    pub fn shut_down(&self, limit: Duration) -> Vec<String> {
+        let Some(common) = &self.common else {
+            return Vec::new();
+        };
         let deadline = Instant::now() + limit;
         self.flush(limit);
         common.stop();
-        close_all(
-            &self.logs(),
-            deadline.saturating_duration_since(Instant::now()),
-        );
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Also when a full disk has taken all of the time, because the writer thread may have a log for a moment.
+        close_all(&self.logs(), left.max(CLOSE_TIME))
     }
 
     fn handle(&self, target: &LogTarget, level: SyslogLevel) -> LogHandle {
@@ -301,15 +313,19 @@ impl LogRegistry {
     }
 }
 
-/// Closes `logs` and waits for their commands, for `limit` at most.
-fn close_all(logs: &[Arc<Log>], limit: Duration) {
+/// Closes `logs` and waits for their commands, for `limit` at most. Returns messages about lines that were lost.
+fn close_all(logs: &[Arc<Log>], limit: Duration) -> Vec<String> {
     let deadline = Instant::now() + limit;
     let mut open: Vec<&Arc<Log>> = logs.iter().collect();
     loop {
         open.retain(|log| !log.close());
         if open.is_empty() || Instant::now() >= deadline {
-            return;
+            break;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    logs.iter().filter_map(|log| log.news_of_losses()).collect()
 }
+
+/// How long closing the logs may take at least.
+const CLOSE_TIME: Duration = Duration::from_millis(100);

@@ -290,6 +290,19 @@ impl Sink {
         self.written = memchr::memrchr(b'\n', out).map_or(0, |line_end| line_end + 1);
     }
 
+    /// Makes the next write an attempt, also soon after one that failed.
+    pub(super) fn retry_now(&mut self) {
+        self.retry_at = None;
+    }
+
+    /// Drops the lines that were not written. Returns how many.
+    pub(super) fn drop_lines(&mut self) -> u64 {
+        self.rewind();
+        let lines = memchr::memchr_iter(b'\n', &self.bytes[self.written..]).count();
+        self.finish();
+        lines as u64
+    }
+
     /// Why lines had to wait lately: the last error. Forgets it once all bytes were written.
     pub(super) fn take_trouble(&mut self) -> Option<Errno> {
         match self.is_empty() {

@@ -435,6 +435,57 @@ fn lines_dropped_while_the_disk_is_full_say_so() {
 }
 
 #[test]
+fn lines_that_a_full_disk_never_takes_are_counted_at_the_end() {
+    let full = LogTarget::parse("/dev/full");
+    let registry = LogRegistry::open([full.clone()]).expect("opens");
+    registry.start().expect("a thread");
+    let log = registry.get(&full);
+    for line in [b"one\n", b"two\n"] {
+        log.write(line);
+        assert!(
+            !registry.flush(Duration::from_millis(1)),
+            "the disk is full"
+        );
+    }
+    assert_eq!(
+        registry.shut_down(Duration::from_millis(1)),
+        ["2 lines of the log /dev/full were dropped: disk full"]
+    );
+    assert_eq!(registry.shut_down(LIMIT), [""; 0], "it is told once");
+}
+
+#[test]
+fn a_log_that_is_closed_gets_what_had_to_wait() {
+    let directory = Directory::new("waits");
+    let full = LogTarget::parse("/dev/full");
+    let registry = LogRegistry::open([full.clone()]).expect("opens");
+    registry.start().expect("a thread");
+    registry.get(&full).write(b"one\n");
+    assert!(!registry.flush(Duration::from_millis(1)));
+    let file = File::create(directory.0.join("a")).expect("a file");
+    registry.adopt(vec![(full, file.into())]);
+    assert_eq!(registry.shut_down(LIMIT), [""; 0]);
+    assert_eq!(directory.read("a"), "one\n");
+}
+
+/// The keeper has no writer thread.
+#[test]
+fn a_process_without_a_writer_writes_later_what_had_to_wait() {
+    let directory = Directory::new("keeper-waits");
+    let full = LogTarget::parse("/dev/full");
+    let registry = LogRegistry::open([full.clone()]).expect("opens");
+    assert!(!registry.has_waiting());
+    registry.get(&full).write(b"one\n");
+    assert!(registry.has_waiting());
+    registry.tend();
+    assert!(registry.has_waiting());
+    let file = File::create(directory.0.join("a")).expect("a file");
+    registry.adopt(vec![(full, file.into())]);
+    assert_eq!(directory.read("a"), "one\n");
+    assert!(!registry.has_waiting());
+}
+
+#[test]
 fn new_files_are_readable_by_all_and_not_inherited() {
     use std::os::unix::fs::PermissionsExt;
     let directory = Directory::new("mode");

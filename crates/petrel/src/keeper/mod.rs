@@ -291,7 +291,7 @@ impl Keeper {
         for process in &mut self.processes {
             process.check_deadline(now);
         }
-        self.tend_log_commands();
+        self.tend_logs();
         self.follow_rotations(now);
         self.hear_tls_readers(now);
         self.tend_tls(now);
@@ -386,7 +386,8 @@ impl Keeper {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let tending = self.has_log_commands().then(|| Instant::now() + TEND_EVERY);
+        let tends = self.has_log_commands() || self.logs.has_waiting();
+        let tending = tends.then(|| Instant::now() + TEND_EVERY);
         let processes = self.processes.iter().filter_map(|process| process.deadline);
         let trial = match &self.trial {
             TrialState::Reading(trial) => trial.deadline,
@@ -491,7 +492,9 @@ impl Keeper {
         }
         self.logs.error(format_args!("server stopped"));
         self.pid_file = None;
-        self.logs.shut_down(LOG_TIME);
+        for lost in self.logs.shut_down(LOG_TIME) {
+            terminal::complain(format_args!("petrel: {lost}"));
+        }
         self.answer_stops();
         ControlFlow::Break(KeeperExit::Exit(0))
     }
@@ -520,6 +523,11 @@ impl Keeper {
             }
             News::Ready if process.stage == ServerStage::Starting => self.ready(index),
             News::Failed(why) => process.reason = Some(why),
+            News::LinesLost(what) => {
+                let id = process.id();
+                self.logs
+                    .error(format_args!("server process {id} has ended: {what}"));
+            }
             News::Left => process.has_left = true,
             News::Open {
                 connections,
@@ -824,8 +832,8 @@ impl Keeper {
             .any(|target| matches!(target, LogTarget::Pipe(_)))
     }
 
-    /// Restarts log commands (`|program`) that have ended.
-    fn tend_log_commands(&mut self) {
+    /// Restarts log commands (`|program`) that have ended, and writes lines that a full disk has refused.
+    fn tend_logs(&mut self) {
         for (target, descriptor) in self.logs.tend() {
             self.renew_log(&target, &descriptor);
         }
@@ -836,7 +844,7 @@ fn sender(received: Received) -> String {
     format!("UID = {} PID = {}", received.sender_user, received.sender)
 }
 
-/// How often log commands are checked.
+/// How often log commands are checked, and lines that wait are tried again.
 const TEND_EVERY: Duration = Duration::from_millis(500);
 /// How often secrets of session tickets are checked, and failed changes are retried.
 const TLS_TEND_EVERY: Duration = Duration::from_secs(10);

@@ -119,10 +119,14 @@ fn threads(server: &Server) -> usize {
 }
 
 /// Something mounted; dropping this unmounts it.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
-    fn new(kind: &str, at: PathBuf, options: &str) -> Result<Mounted, rustix::io::Errno> {
+    pub(crate) fn new(
+        kind: &str,
+        at: PathBuf,
+        options: &str,
+    ) -> Result<Mounted, rustix::io::Errno> {
         let options = std::ffi::CString::new(options).expect("no NUL");
         rustix::mount::mount(kind, &at, kind, MountFlags::empty(), &*options)?;
         Ok(Mounted(at))

@@ -1,11 +1,14 @@
 //! What happens to a server process that a reload has replaced.
 
+use std::fs::File;
+use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Backend, PATIENCE, Server, Speaks, eventually, petrel};
+use petrel_tests::{Backend, PATIENCE, Server, Speaks, eventually, petrel, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::cold_files::Mounted;
 use crate::reload::{
     ACCESS_LOG, BIG, application, download, echo, in_front_of, reload, route_to, server_processes,
     tunnel,
@@ -265,4 +268,43 @@ fn a_server_whose_old_process_has_a_tunnel_is_not_idle() {
     drop(open);
     let status = server.wait(PATIENCE).expect("it ends");
     assert_eq!(status.code(), Some(0));
+}
+
+/// It takes the second in which the old process tries to write its lines.
+#[test]
+fn lines_that_a_full_disk_has_refused_are_counted_in_the_log_afterwards() {
+    let test = "lines_that_a_full_disk_has_refused_are_counted_in_the_log_afterwards";
+    let mut disk = None;
+    let builder = Server::build()
+        .file("www/index.html", "hello")
+        .tree(|tree| {
+            tree.directory("logs");
+            disk = Mounted::new("tmpfs", tree.path("logs"), "size=64k").ok();
+        });
+    let Some(_disk) = disk else {
+        return skip(test, "a small disk cannot be mounted; that takes root");
+    };
+    let server = builder
+        .config("server.errorlog = var.dir + \"/logs/error.log\"")
+        .config("debug.log-file-not-found = \"enable\"")
+        .start();
+    let tree = server.tree();
+    let mut filler = File::create(tree.path("logs/filler")).expect("a file");
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    // Some go into the page that the log has already.
+    for number in 0..16 {
+        let path = format!("{}/{number}", "/missing".repeat(100));
+        assert_eq!(server.get(&path).status, 404);
+    }
+    reload(&server, "new");
+    assert!(eventually(|| server_processes(&server) == 1));
+    tree.remove("logs/filler");
+    drop(filler);
+    let log = || tree.text("logs/error.log");
+    let is_told = || {
+        log().lines().any(|line| {
+            line.contains("has ended: ") && line.ends_with("error.log were dropped: disk full")
+        })
+    };
+    assert!(eventually(is_told), "{}", log());
 }
