@@ -185,8 +185,10 @@ struct Tops {
 pub struct WorkerState {
     /// Requests since the process was started.
     pub requests: u64,
-    /// Requests in the last second.
+    /// Requests that ended in the last second.
     pub requests_per_s: u64,
+    /// Requests that began in the last second.
+    pub begun_per_s: u64,
     /// The lag of all requests of the last second.
     pub lag: Nanos,
     /// The most that one request lagged.
@@ -460,9 +462,12 @@ impl WorkerMetrics {
         self.latency.move_to(&mut more.latency);
         let requests = more.requests();
         let mut published = lock(&self.published);
+        // Each request that has begun has ended or is open.
+        let begun = requests + gauges.open_requests;
         *published = WorkerState {
             requests: published.requests + requests,
             requests_per_s: requests,
+            begun_per_s: begun.saturating_sub(published.gauges.open_requests),
             lag: more.stages[Stage::Lag as usize],
             lag_max: self.lag_max.swap(0, Relaxed),
             gauges,

@@ -70,6 +70,8 @@ impl Totals {
 pub struct Second {
     /// The requests that ended.
     pub totals: Totals,
+    /// How many requests began.
+    pub begun: u64,
     /// The most that one request lagged.
     pub lag_max: Nanos,
     /// The longest time that a worker ran without asking for events.
@@ -93,6 +95,7 @@ impl Seconds {
     pub(super) fn add(&mut self, second: u32, more: &Totals, state: &WorkerState) {
         let entry = self.entry(second);
         entry.totals.add(more);
+        entry.begun += state.begun_per_s;
         entry.lag_max = entry.lag_max.max(state.lag_max);
         entry.turn_max = entry.turn_max.max(state.gauges.turn_max);
         entry.connections += state.gauges.connections;

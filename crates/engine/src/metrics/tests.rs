@@ -170,6 +170,33 @@ fn each_second_has_what_was_counted_since_the_one_before() {
 }
 
 #[test]
+fn requests_that_have_begun_are_counted_while_they_are_open() {
+    let metrics = Metrics::new(SharedMemory::private());
+    let own = worker(&metrics);
+    let publish = |second, ended, open_requests| {
+        for _ in 0..ended {
+            let ledger = ledger(&[(Stage::Parse, 1_000)]);
+            end(&own, Route::CORE, StatusClass::Successful, &ledger);
+        }
+        let gauges = WorkerGauges {
+            open_requests,
+            ..WorkerGauges::default()
+        };
+        own.publish(&metrics, second, gauges);
+    };
+    // 23 begin, then 2 of them end, and then 3 begin and end in one second.
+    publish(11, 0, 23);
+    publish(12, 2, 21);
+    publish(13, 3, 21);
+    // A client leaves before its request is complete: that is no request.
+    publish(14, 0, 20);
+    let seconds = metrics.snapshot(15_000_000_000).seconds;
+    let begun: Vec<u64> = seconds.iter().map(|second| second.begun).collect();
+    assert_eq!(begun, [23, 0, 3, 0]);
+    assert_eq!(metrics.workers()[0].begun_per_s, 0);
+}
+
+#[test]
 fn a_busy_worker_looks_at_a_part_of_its_requests_for_the_most_frequent_names() {
     let metrics = Metrics::new(SharedMemory::private());
     let own = worker(&metrics);

@@ -173,6 +173,7 @@ fn seconds(report: &Report<Snapshot>) -> Seconds {
     Seconds {
         first_s: report.wall.as_secs().saturating_sub(age_s),
         requests: column(|second| second.totals.requests()),
+        begun: column(|second| second.begun),
         sent_bytes: column(|second| second.totals.sent_bytes),
         received_bytes: column(|second| second.totals.received_bytes),
         status: StatusClasses::of(|class| of_totals(&|totals| totals.classes[class as usize])),
@@ -357,6 +358,7 @@ fn worker(
         worker: number as u64,
         requests: worker.requests,
         requests_per_s: worker.requests_per_s,
+        begun_per_s: worker.begun_per_s,
         connections: gauges.connections,
         open_requests: gauges.open_requests,
         lag_us: worker.lag / MICRO,

@@ -151,6 +151,8 @@ pub struct Seconds {
     pub first_s: u64,
     /// Requests that ended.
     pub requests: Vec<u64>,
+    /// Requests that began.
+    pub begun: Vec<u64>,
     /// Bytes that were sent.
     pub sent_bytes: Vec<u64>,
     /// Bytes that were received.
@@ -456,8 +458,10 @@ pub struct WorkerStatus {
     pub worker: u64,
     /// Requests since the start of its process.
     pub requests: u64,
-    /// Requests in the last second.
+    /// Requests that ended in the last second.
     pub requests_per_s: u64,
+    /// Requests that began in the last second.
+    pub begun_per_s: u64,
     /// Open connections.
     pub connections: u64,
     /// Open requests.
