@@ -7,9 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use petrel_tests::http2::{
+    END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, block, frame,
+};
 use petrel_tests::{
     Backend, Builder, PATIENCE, Server, Speaks, curl, eventually, free_port, is_installed, package,
-    run, skip,
+    petrel, run, skip,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -179,6 +182,71 @@ fn a_proxy_on_this_machine_opens_nothing() {
     assert_eq!(front.get("/").status, 200);
     assert_eq!(front.get("/metrics").status, 403);
     assert_eq!(front.get("/metrics?json").status, 403);
+}
+
+/// The log keeps the status that was sent, and everything tells that the rest was not.
+#[test]
+fn an_answer_that_its_client_breaks_off_is_aborted_everywhere() {
+    let server = Server::build()
+        .file("www/big.bin", vec![b'x'; 32 << 20])
+        .config(
+            "server.modules += ( \"mod_status\", \"mod_accesslog\" )\n\
+             status.metrics-url = \"/metrics\"\n\
+             accesslog.filename = var.dir + \"/access.log\"\naccesslog.format = \"%s %X %U?%q\"\n\
+             server.feature-flags += ( \"server.h2c\" => \"enable\" )",
+        )
+        .start();
+    let http1 = |name: &str| {
+        let mut client = server.client();
+        client.send(format!("GET /big.bin?{name} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client.read_bytes(10_000);
+        client
+    };
+    drop(http1("closed"));
+    http1("reset").abort();
+    let head = block(&[
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":authority", "a"),
+        (":path", "/big.bin?stream"),
+    ]);
+    let mut client = server.client();
+    client.send([PREFACE, &frame(SETTINGS, 0, 0, b"")].concat());
+    client.send(frame(HEADERS, END_STREAM | END_HEADERS, 1, &head));
+    client.read_bytes(10_000);
+    client.send(frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]));
+
+    let log = || server.tree().text("access.log");
+    for name in ["closed", "reset", "stream"] {
+        let line = format!("200 X /big.bin?{name}\n");
+        assert!(eventually(|| log().contains(&line)), "{name}: {}", log());
+    }
+    let of_files = "petrel_request_duration_seconds_count{route=\"mod_staticfile\",code=";
+    let text = metrics(&server);
+    assert_eq!(
+        value(&text, &format!("{of_files}\"aborted\"}}")),
+        Some(3.0),
+        "{text}"
+    );
+    assert_eq!(
+        value(&text, &format!("{of_files}\"2xx\"}}")),
+        None,
+        "{text}"
+    );
+    let status = server.get("/metrics?json").text();
+    assert!(status.contains("\"aborted\":3}"), "{status}");
+    let mut why = Command::new(petrel());
+    why.arg("why")
+        .arg("-f")
+        .arg(server.tree().path("petrel.conf"));
+    let listed = run(&mut why, PATIENCE).text();
+    let lines = listed.lines().filter(|line| line.contains("/big.bin "));
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len(), 3, "{listed}");
+    assert!(
+        lines.iter().all(|line| line.contains(" aborted client=")),
+        "{listed}"
+    );
 }
 
 /// It takes so long because the server gets three seconds to count, and Python makes a large example.

@@ -90,6 +90,7 @@ Some questions, and the query that answers each:
 |---|---|
 | requests a second, by what answers | `sum by (route) (rate(petrel_request_duration_seconds_count[5m]))` |
 | how many fail | `sum(rate(petrel_request_duration_seconds_count{code="5xx"}[5m]))` |
+| how many answers are cut short, by what answers | `sum by (route) (rate(petrel_request_duration_seconds_count{code="aborted"}[5m]))` |
 | the time within which 99 of 100 requests end | `histogram_quantile(0.99, sum by (le) (rate(petrel_request_duration_seconds_bucket[5m])))` |
 | where the time goes | `sum by (stage) (rate(petrel_stage_duration_seconds_sum[5m]))` |
 | whether `max-connections` is reached | `petrel_pool_connections >= petrel_pool_connections_max` |
@@ -104,7 +105,8 @@ Some questions, and the query that answers each:
 script: `mod_staticfile`, `mod_fastcgi .php`, `mod_proxy /api`, `mod_magnet /srv/lua/front.lua`. Backends that
 stand in a condition have it in their name: `mod_fastcgi .php $HTTP["host"] == "a.example"`. `no-module` are
 responses that no module has made. `code` is the status class, `2xx`, or `aborted` if the response could not
-be completed, because the client left or the source of the response failed. `host` is there for hosts that a
+be completed, because the client left or the source of the response failed: a download that the client breaks off
+counts as `aborted`, and not as `2xx`. `host` is there for hosts that a
 condition of the configuration names (`$HTTP["host"] == "www.example.org"`).
 
 No label holds what a client has sent. There are at most 12,000 routes; requests of further ones count for

@@ -15,7 +15,7 @@ use petrel_engine::metrics::{
     WorkerState,
 };
 use petrel_engine::module::Outcome;
-use petrel_engine::proto::recording::{NowRecord, Record, Recording};
+use petrel_engine::proto::recording::{NowRecord, Record, RecordFlag, Recording};
 use petrel_engine::shared::Shared;
 use serde::Serialize;
 
@@ -405,6 +405,7 @@ fn request(worker: u16, record: &Record) -> RequestStatus {
         time_us: record.total / MICRO,
         ended_ms: record.started.saturating_add(record.total) / MILLI,
         status: record.status,
+        is_aborted: !record.is(RecordFlag::Complete),
         cause: cause.map(str::to_owned),
         sent_bytes: record.sent_bytes,
         stage_us: record.stages.iter().copied().collect(),

@@ -528,6 +528,8 @@ pub struct RequestStatus {
     pub ended_ms: u64,
     /// The status of its answer.
     pub status: u16,
+    /// Whether the answer could not be completed.
+    pub is_aborted: bool,
     /// Why it failed, if Petrel itself made the answer.
     pub cause: Option<String>,
     /// Bytes that were sent.

@@ -12,8 +12,9 @@ pub(crate) fn line(record: &Record) -> String {
     let stage = longest.map_or(String::new(), |(stage, nanos)| {
         format!(" ({} % {})", percent_of(*nanos, record.total), stage.name())
     });
+    let aborted = if is_aborted(record) { " aborted" } else { "" };
     format!(
-        "{} {} {} {:>7} {}{stage} client={}",
+        "{} {} {} {:>7} {}{stage}{aborted} client={}",
         time(record.started),
         record.id,
         record.status,
@@ -21,6 +22,11 @@ pub(crate) fn line(record: &Record) -> String {
         request(record),
         client_of_key(record.client),
     )
+}
+
+/// Whether the answer was not sent as a whole, for the same reasons as in metrics and on the status page.
+pub(crate) fn is_aborted(record: &Record) -> bool {
+    !record.is(RecordFlag::Complete)
 }
 
 /// `GET www.example.org/report.php`, without control characters.

@@ -58,8 +58,8 @@ fn facts(record: &Record) -> Vec<(&'static str, String)> {
     if record.cause != 0 {
         status += &format!(", cause {} (docs/causes.md)", lines::cause(record));
     }
-    if !record.is(RecordFlag::Complete) {
-        status += ", not sent completely";
+    if lines::is_aborted(record) {
+        status += ", aborted: not sent completely";
     }
     facts.push(("status", status));
     facts.push(("sent", format!("{} bytes", record.sent_bytes)));
