@@ -2,6 +2,24 @@
 
 use std::fmt;
 
+/// The time that a figure is about, in the words of the status page and of `petrel top`.
+pub mod span {
+    /// At this moment.
+    pub const NOW: &str = "now";
+    /// The last second.
+    pub const SECOND: &str = "last second";
+    /// The last five seconds, of which rates are the mean, as in lighttpd.
+    pub const SECONDS: &str = "last 5 s";
+    /// The last ten seconds, of which the rates of routes are the mean.
+    pub const TEN_SECONDS: &str = "last 10 s";
+    /// The last minute.
+    pub const MINUTE: &str = "last minute";
+    /// The last minutes, older ones counting less.
+    pub const MINUTES: &str = "last minutes";
+    /// The start of the server.
+    pub const START: &str = "since start";
+}
+
 /// A count or a rate: `0.3`, `412`, `12.4k`, `1.2M`.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownCount(pub f64);

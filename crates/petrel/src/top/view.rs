@@ -8,7 +8,7 @@ use engine::ledger::Stage;
 use modules::status::model::{
     FpmStatus, Percentiles, RequestStatus, RouteStatus, StageGroup, Status, mean_of_last,
 };
-use modules::status::text::{Age, Bytes, Foreign, Micros, Percent, ShownCount};
+use modules::status::text::{Age, Bytes, Foreign, Micros, Percent, ShownCount, span};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -45,7 +45,7 @@ impl View {
     }
 }
 
-/// Requests a second of each route, from the counts that were seen.
+/// Requests a second that ended, of each route, from the counts that were seen.
 #[derive(Default)]
 pub(super) struct Rates {
     seen: HashMap<String, Vec<(Instant, u64)>>,
@@ -77,7 +77,9 @@ impl Rates {
 }
 
 fn overview(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![server_line(status), figures(status), Line::default()];
+    let mut lines = vec![server_line(status)];
+    lines.extend(figures(status));
+    lines.push(Line::default());
     lines.extend(chart(status, width));
     lines.push(legend(status));
     lines.push(Line::default());
@@ -105,39 +107,55 @@ fn server_line(status: &Status) -> Line<'static> {
     Line::from(spans)
 }
 
-fn figures(status: &Status) -> Line<'static> {
+/// The figures of the whole server: a line for each time that figures are about.
+fn figures(status: &Status) -> Vec<Line<'static>> {
     let (seconds, totals) = (&status.seconds, &status.totals);
-    let recent = |values: &[u64]| mean_of_last(values, 5);
-    let minute = |values: &[u64]| values.iter().rev().take(60).sum::<u64>() as f64;
-    let minute_times = status.latency.minute;
-    let time = |of| time_text(minute_times, of);
-    let lag = seconds.lag_max_us.iter().rev().take(5).max();
-    let figures = [
-        (
-            "requests",
-            format!("{}/s", ShownCount(recent(&seconds.requests))),
+    let rate = |values: &[u64]| format!("{}/s", ShownCount(mean_of_last(values, RECENT_S)));
+    let minute = |values: &[u64]| {
+        let sum: u64 = values.iter().rev().take(60).sum();
+        ShownCount(sum as f64).to_string()
+    };
+    let time = |of| time_text(status.latency.minute, of);
+    let sent = Bytes(mean_of_last(&seconds.sent_bytes, RECENT_S));
+    let lag = seconds.lag_max_us.iter().rev().take(RECENT_S).max();
+    vec![
+        figure_line(
+            span::SECONDS,
+            &[
+                ("requests ended", rate(&seconds.requests)),
+                ("begun", rate(&seconds.begun)),
+                ("sent", format!("{sent}/s")),
+                ("worst lag", Micros(lag.copied().unwrap_or(0)).to_string()),
+            ],
         ),
-        ("sent", format!("{}/s", Bytes(recent(&seconds.sent_bytes)))),
-        ("half within", time(|times| times.p50_us)),
-        ("99 % within", time(|times| times.p99_us)),
-        (
-            "failed",
-            format!(
-                "{}/min",
-                ShownCount(minute(&seconds.status.server_errors) + minute(&seconds.status.aborted))
-            ),
+        figure_line(
+            span::MINUTE,
+            &[
+                ("half within", time(|times| times.p50_us)),
+                ("99 % within", time(|times| times.p99_us)),
+                ("failed", minute(&seconds.status.server_errors)),
+                ("aborted", minute(&seconds.status.aborted)),
+                ("4xx", minute(&seconds.status.client_errors)),
+            ],
         ),
-        (
-            "open requests",
-            ShownCount(totals.open_requests as f64).to_string(),
+        figure_line(
+            span::NOW,
+            &[
+                (
+                    "open requests",
+                    ShownCount(totals.open_requests as f64).to_string(),
+                ),
+                (
+                    "connections",
+                    ShownCount(totals.connections as f64).to_string(),
+                ),
+            ],
         ),
-        (
-            "connections",
-            ShownCount(totals.connections as f64).to_string(),
-        ),
-        ("lag", Micros(lag.copied().unwrap_or(0)).to_string()),
-    ];
-    let mut spans = Vec::new();
+    ]
+}
+
+fn figure_line(span: &'static str, figures: &[(&str, String)]) -> Line<'static> {
+    let mut spans = vec![Span::styled(format!("{span:<SPAN_COLUMNS$}"), quiet())];
     for (name, value) in figures {
         spans.push(Span::styled(format!("{name} "), quiet()));
         spans.push(Span::styled(format!("{value}   "), strong()));
@@ -241,19 +259,18 @@ fn legend(status: &Status) -> Line<'static> {
 fn routes(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
     let all: u64 = status.routes.iter().map(|route| route.time_us).sum();
     let mut grid = Grid::new(&[
-        "ROUTE",
-        ">NOW",
-        ">REQUESTS",
-        ">HALF",
-        ">99 %",
-        ">FAILED",
-        ">SENT",
-        ">TIME",
-        "STAGES",
+        ("", &["ROUTE"]),
+        (span::TEN_SECONDS, &[">ENDED/S"]),
+        (
+            span::START,
+            &[
+                ">ENDED", ">HALF", ">99 %", ">FAILED", ">ABORTED", ">SENT", ">TIME", "STAGES",
+            ],
+        ),
     ]);
     for route in status.routes.iter().take(ROUTES_SHOWN) {
         let time = |of| time_text(route.percentiles, of);
-        let failed = route.status.server_errors + route.status.aborted;
+        let (failed, aborted) = (route.status.server_errors, route.status.aborted);
         let now = rates.of(&route.route);
         grid.row(vec![
             vec![Span::raw(foreign(&route.route))],
@@ -267,6 +284,7 @@ fn routes(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
                 ShownCount(failed as f64).to_string(),
                 trouble_if(failed > 0),
             )],
+            vec![Span::raw(ShownCount(aborted as f64).to_string())],
             vec![Span::raw(Bytes(route.sent_bytes as f64).to_string())],
             vec![Span::raw(Percent(route.time_us, all).to_string())],
             stages_of(route),
@@ -310,15 +328,13 @@ fn backends(status: &Status, width: usize) -> Vec<Line<'static>> {
         std::cmp::Reverse((backend.is_troubled(), backend.waiting, backend.connections))
     });
     let mut grid = Grid::new(&[
-        "BACKEND",
-        "STATE",
-        ">CONNECTIONS",
-        ">WAITING",
-        ">REQUESTS",
-        ">FIRST BYTE",
-        ">99 %",
-        ">FAILED",
-        "ADDRESS",
+        ("", &["BACKEND"]),
+        (span::NOW, &["STATE", ">CONNECTIONS", ">WAITING"]),
+        (
+            span::START,
+            &[">REQUESTS", ">FIRST BYTE, HALF", ">99 %", ">FAILED"],
+        ),
+        ("", &["ADDRESS"]),
     ]);
     let mut holders = Vec::new();
     for backend in &sorted {
@@ -369,7 +385,7 @@ fn backends(status: &Status, width: usize) -> Vec<Line<'static>> {
         );
     }
     let mut lines = grid.lines(width).into_iter();
-    let mut all: Vec<Line<'static>> = lines.next().into_iter().collect();
+    let mut all: Vec<Line<'static>> = lines.by_ref().take(HEAD_LINES).collect();
     for (line, holders) in lines.zip(holders) {
         all.push(line);
         all.extend(holders);
@@ -413,6 +429,7 @@ fn slow_request(status: &Status, request: &RequestStatus, width: usize) -> Vec<L
                 request.status.to_string(),
                 trouble_if(request.status >= 500),
             ),
+            Span::raw(if request.is_aborted { ", aborted" } else { "" }),
             Span::raw(format!(
                 "  {} {}",
                 foreign(&request.method),
@@ -473,13 +490,11 @@ fn time_text(times: Option<Percentiles>, of: fn(Percentiles) -> u64) -> String {
 
 fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
     let mut grid = Grid::new(&[
-        ">WORKER",
-        ">REQUESTS/S",
-        ">CONNECTIONS",
-        ">OPEN",
-        ">LAG",
-        ">TURN",
-        "LAST KEPT BUSY BY",
+        ("", &[">WORKER"]),
+        (span::SECOND, &[">ENDED/S", ">BEGUN/S"]),
+        (span::NOW, &[">CONNECTIONS", ">OPEN"]),
+        (span::SECOND, &[">LAG", ">TURN"]),
+        ("", &["LAST KEPT BUSY BY"]),
     ]);
     for worker in &status.workers {
         let hog = worker.hog.as_ref().map(|hog| {
@@ -496,6 +511,7 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
             vec![Span::raw(
                 ShownCount(worker.requests_per_s as f64).to_string(),
             )],
+            vec![Span::raw(ShownCount(worker.begun_per_s as f64).to_string())],
             vec![Span::raw(worker.connections.to_string())],
             vec![Span::raw(worker.open_requests.to_string())],
             vec![Span::raw(Micros(worker.lag_max_us).to_string())],
@@ -513,7 +529,10 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
 
 /// For which request each worker works.
 fn work(status: &Status, width: usize) -> Vec<Line<'static>> {
-    let mut grid = Grid::new(&[">WORKER", "WORKS FOR", ">SINCE", "ID"]);
+    let mut grid = Grid::new(&[
+        ("", &[">WORKER"]),
+        (span::NOW, &["WORKS FOR", ">FOR", "ID"]),
+    ]);
     for worker in &status.workers {
         let Some(request) = &worker.works_for else {
             continue;
@@ -530,13 +549,9 @@ fn work(status: &Status, width: usize) -> Vec<Line<'static>> {
 
 fn disk_work(status: &Status, width: usize) -> Vec<Line<'static>> {
     let mut grid = Grid::new(&[
-        "DISK WORK",
-        ">RUNNING",
-        ">QUEUED",
-        ">STUCK",
-        ">JOBS",
-        ">RAN, MEAN",
-        ">WORST",
+        ("", &["DISK WORK"]),
+        (span::NOW, &[">RUNNING", ">QUEUED", ">STUCK"]),
+        (span::START, &[">JOBS", ">RAN, MEAN", ">RAN, WORST"]),
     ]);
     for class in &status.disk.classes {
         let mean = class.run_us.checked_div(class.jobs).unwrap_or(0);
@@ -572,26 +587,53 @@ fn disk_work(status: &Status, width: usize) -> Vec<Line<'static>> {
 
 /// A table. Titles that begin with `>` are those of columns whose cells are aligned to the right.
 struct Grid {
+    /// The time that some columns are about, and how many columns those are.
+    spans: Vec<(&'static str, usize)>,
     rows: Vec<Vec<Vec<Span<'static>>>>,
     to_right: Vec<bool>,
 }
 
 impl Grid {
-    fn new(titles: &[&'static str]) -> Grid {
-        let to_right = titles.iter().map(|title| title.starts_with('>')).collect();
+    /// A table with these columns, in groups: the time that the columns of a group are about, and their titles.
+    fn new(groups: &[(&'static str, &[&'static str])]) -> Grid {
+        let titles = || groups.iter().flat_map(|(_, titles)| titles.iter());
         let title =
             |title: &&'static str| vec![Span::styled(title.trim_start_matches('>'), quiet())];
         Grid {
-            rows: vec![titles.iter().map(title).collect()],
-            to_right,
+            spans: groups
+                .iter()
+                .map(|(span, titles)| (*span, titles.len()))
+                .collect(),
+            rows: vec![titles().map(title).collect()],
+            to_right: titles().map(|title| title.starts_with('>')).collect(),
         }
+    }
+
+    /// The line above the titles. The columns of a group are at least as wide as the time that they are about.
+    fn span_line(&self, widths: &mut [usize]) -> Line<'static> {
+        let (mut text, mut from) = (String::new(), 0);
+        for (span, count) in &self.spans {
+            let end = from + count;
+            // The last column is as long as its cells, so the line does not go on above it.
+            let drawn = end.min(self.to_right.len() - 1);
+            let width: usize = widths[from..drawn].iter().map(|width| width + 2).sum();
+            widths[from] += (span.len() + 2).saturating_sub(width);
+            let rule = match span.is_empty() {
+                true => String::new(),
+                false => "─".repeat(width.saturating_sub(span.len() + 3)),
+            };
+            let width = width.max(span.len() + 2);
+            text.push_str(&format!("{:<width$}", format!("{span} {rule}").trim_end()));
+            from = end;
+        }
+        Line::styled(text, quiet())
     }
 
     fn row(&mut self, cells: Vec<Vec<Span<'static>>>) {
         self.rows.push(cells);
     }
 
-    /// Its lines. Cells that are longer than [`CELL_COLUMNS_MAX`] are cut, the last one at `width`.
+    /// Its lines, the first [`HEAD_LINES`] of them those of the head. Cells that are longer than [`CELL_COLUMNS_MAX`] are cut, the last one at `width`.
     fn lines(self, width: usize) -> Vec<Line<'static>> {
         let length = |cell: &[Span<'static>]| cell.iter().map(Span::width).sum::<usize>();
         let mut widths = vec![0; self.to_right.len()];
@@ -601,7 +643,8 @@ impl Grid {
             }
         }
         let last = widths.len().saturating_sub(1);
-        let mut lines = Vec::with_capacity(self.rows.len());
+        let mut lines = Vec::with_capacity(HEAD_LINES - 1 + self.rows.len());
+        lines.push(self.span_line(&mut widths));
         for row in self.rows {
             let mut spans = Vec::new();
             let mut used = 0;
@@ -714,6 +757,11 @@ fn nice(value: f64) -> f64 {
 }
 
 const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+/// Seconds of which figures show the mean, as on the status page.
+const RECENT_S: usize = 5;
+const SPAN_COLUMNS: usize = 14;
+/// The lines of a table above its rows.
+const HEAD_LINES: usize = 2;
 const CHART_SECONDS: usize = 300;
 const CHART_LINES: usize = 8;
 const LABEL_COLUMNS: usize = 6;
@@ -851,6 +899,38 @@ pub(super) mod tests {
             rates.note(&status, begin + Duration::from_secs(second));
         }
         assert_eq!(rates.of(""), Some(100.0 * (19.0 * 19.0 - 9.0 * 9.0) / 10.0));
+    }
+
+    #[test]
+    fn each_figure_stands_with_the_time_that_it_is_about() {
+        let mut status = status();
+        status.seconds.requests = vec![0; 60];
+        status.seconds.begun = vec![23; 60];
+        status.seconds.status.aborted = vec![1; 60];
+        status.totals.open_requests = 23;
+        let overview = text(View::Overview, &status, 110);
+        for line in [
+            "\nlast 5 s      requests ended 0/s   begun 23/s   sent ",
+            "\nlast minute   half within ",
+            "   aborted 60   4xx ",
+            "\nnow           open requests 23   ",
+        ] {
+            assert!(overview.contains(line), "{line}\n{overview}");
+        }
+        let lines: Vec<&str> = overview.lines().collect();
+        let titles = lines.iter().position(|line| line.starts_with("ROUTE"));
+        let titles = titles.expect("the titles of the routes");
+        let at = |line: usize, text: &str| {
+            let found = lines[line].find(text);
+            lines[line][..found.expect(text)].chars().count()
+        };
+        let since_start = at(titles - 1, "since start");
+        assert!(
+            at(titles, "ENDED/S") >= at(titles - 1, "last 10 s"),
+            "{overview}"
+        );
+        assert!(at(titles, "ENDED/S") < since_start, "{overview}");
+        assert!(at(titles, "FAILED") > since_start, "{overview}");
     }
 
     #[test]

@@ -93,13 +93,20 @@ pub(super) fn stage_class(name: &str) -> String {
     }
 }
 
-/// A column of a table: its title, and the class of its cells. `n` is for numbers, and narrow windows leave
-/// out what is `wide`.
-pub(super) struct TableColumn(&'static str, &'static str);
+/// A column of a table: its title, the class of its cells, and the time that its figures are about. `n` is for
+/// numbers, and narrow windows leave out what is `wide`.
+pub(super) struct TableColumn(&'static str, &'static str, &'static str);
 
 /// A column.
 pub(super) const fn column(title: &'static str, class: &'static str) -> TableColumn {
-    TableColumn(title, class)
+    TableColumn(title, class, "")
+}
+
+impl TableColumn {
+    /// The column with the time that its figures are about below its title.
+    pub(super) const fn over(self, span: &'static str) -> TableColumn {
+        TableColumn(self.0, self.1, span)
+    }
 }
 
 /// The beginning of a table. `name` tells tables apart for the script.
@@ -114,10 +121,14 @@ pub(super) fn begin_table(
         "<table data-key=\"{name}\"><caption>{caption}</caption><thead><tr>"
     ));
     let sorts = if can_sort { " data-sort" } else { "" };
-    for TableColumn(title, class) in columns {
+    for TableColumn(title, class, span) in columns {
         out.push_str(&format!(
-            "<th scope=\"col\" class=\"{class}\"{sorts}>{title}</th>"
+            "<th scope=\"col\" class=\"{class}\"{sorts}>{title}"
         ));
+        if !span.is_empty() {
+            out.push_str(&format!("<br><small>{span}</small>"));
+        }
+        out.push_str("</th>");
     }
     out.push_str("</tr></thead><tbody>");
 }

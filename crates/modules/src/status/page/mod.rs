@@ -91,6 +91,13 @@ mod tests {
             "<bdi>/srv/lua/slow.lua</bdi> <span class=\"quiet\">41 ms in lua, ",
             "<bdi>/mnt/nfs</bdi>",
             "class=\"area s-backend-first-byte\"",
+            "<dt>Requests ended/s, last 5 s</dt>",
+            " begun/s; 3.6M ended since start</span>",
+            "<dt>Failed, last minute</dt>",
+            ">Ended/s<br><small>last 10 s</small></th>",
+            ">Failed<br><small>since start</small></th>",
+            ">Aborted<br><small>since start</small></th>",
+            "<span>200, aborted</span>",
         ] {
             assert!(page.contains(text), "{text}\n{page}");
         }
@@ -110,7 +117,7 @@ mod tests {
         status.backends[0].first_byte_percentiles = Some(times(2_900_000));
         let page = page(&status);
         for text in [
-            "<b>2.3 s</b> <span>half take 7.1 ms</span>",
+            "<b>2.3 s</b> <span>half within 7.1 ms</span>",
             "half within 7.1 ms, 99 % within 1.9 s, all within 1.9 s</title></rect></svg>",
             ">3.1 s</td>",
             ">2.9 s</td>",

@@ -11,7 +11,7 @@ use super::markup::{
 use crate::status::model::{
     BackendStatus, FpmStatus, Percentiles, RequestStatus, RouteStatus, Status, mean_of_last,
 };
-use crate::status::text::{Age, Bytes, Micros, Percent, ShownCount};
+use crate::status::text::{Age, Bytes, Micros, Percent, ShownCount, span};
 
 /// Everything in `<body>` after the head line.
 pub(super) fn write(out: &mut String, status: &Status, can_sort: bool) {
@@ -66,11 +66,17 @@ fn end(out: &mut String) {
     out.push_str("</section>");
 }
 
-/// A number at the top, what it is, and how it was.
-fn figure(out: &mut String, title: &str, value: &str, more: &str, over_time: &[u64]) {
+/// A number at the top, what it is with the time that it is about, and how it was.
+fn figure(
+    out: &mut String,
+    (title, span): (&str, &str),
+    value: &str,
+    more: &str,
+    over_time: &[u64],
+) {
     let _ = write!(
         out,
-        "<div class=\"figure\"><dt>{title}</dt><dd><b>{value}</b> <span>{more}</span></dd>"
+        "<div class=\"figure\"><dt>{title}, {span}</dt><dd><b>{value}</b> <span>{more}</span></dd>"
     );
     chart::line(out, over_time);
     out.push_str("</div>");
@@ -83,16 +89,21 @@ fn figures(out: &mut String, status: &Status) {
     out.push_str("<dl class=\"figures\">");
     figure(
         out,
-        "Requests a second",
+        ("Requests ended/s", span::SECONDS),
         &ShownCount(recent(&seconds.requests)).to_string(),
-        &format!("{} in all", ShownCount(totals.requests as f64)),
+        &format!(
+            "{} begun/s; {} ended {}",
+            ShownCount(recent(&seconds.begun)),
+            ShownCount(totals.requests as f64),
+            span::START
+        ),
         &seconds.requests,
     );
     figure(
         out,
-        "Sent a second",
+        ("Sent/s", span::SECONDS),
         &Bytes(recent(&seconds.sent_bytes)).to_string(),
-        &format!("{} in all", Bytes(totals.sent_bytes as f64)),
+        &format!("{} {}", Bytes(totals.sent_bytes as f64), span::START),
         &seconds.sent_bytes,
     );
     let minute_times = status.latency.minute;
@@ -101,32 +112,26 @@ fn figures(out: &mut String, status: &Status) {
     };
     figure(
         out,
-        "99 % of requests take",
+        ("99 % within", span::MINUTE),
         &time(|times| times.p99_us),
-        &format!("half take {}", time(|times| times.p50_us)),
+        &format!("half within {}", time(|times| times.p50_us)),
         &seconds.p99_us,
     );
     let classes = &seconds.status;
-    let failed: Vec<u64> = classes
-        .server_errors
-        .iter()
-        .zip(&classes.aborted)
-        .map(|(errors, aborted)| errors + aborted)
-        .collect();
     figure(
         out,
-        "Failed in a minute",
+        ("Failed", span::MINUTE),
         &ShownCount(minute(&classes.server_errors) as f64).to_string(),
         &format!(
             "{} aborted, {} 4xx",
             ShownCount(minute(&classes.aborted) as f64),
             ShownCount(minute(&classes.client_errors) as f64)
         ),
-        &failed,
+        &classes.server_errors,
     );
     figure(
         out,
-        "Open requests",
+        ("Open requests", span::NOW),
         &ShownCount(totals.open_requests as f64).to_string(),
         &format!(
             "{} of {} connections",
@@ -138,10 +143,10 @@ fn figures(out: &mut String, status: &Status) {
     let lag = seconds.lag_max_us.iter().rev().take(RECENT_S).max();
     figure(
         out,
-        "Worst lag",
+        ("Worst lag", span::SECONDS),
         &Micros(lag.copied().unwrap_or(0)).to_string(),
         &format!(
-            "{} in 5 min",
+            "{} last 5 min",
             Micros(seconds.lag_max_us.iter().copied().max().unwrap_or(0))
         ),
         &seconds.lag_max_us,
@@ -165,21 +170,16 @@ fn time(out: &mut String, status: &Status, can_sort: bool) {
 fn routes(out: &mut String, status: &Status, can_sort: bool) {
     let columns = [
         column("Route, and the stages of its time", "name bars"),
-        column("Now", "n rate"),
-        column("Requests", "n"),
-        column("Half", "n wide"),
-        column("99 %", "n"),
-        column("Failed", "n wide"),
-        column("Sent", "n wide"),
-        column("Time", "n"),
+        column("Ended/s", "n rate").over(span::TEN_SECONDS),
+        column("Ended", "n").over(span::START),
+        column("Half", "n wide").over(span::START),
+        column("99 %", "n").over(span::START),
+        column("Failed", "n wide").over(span::START),
+        column("Aborted", "n wide").over(span::START),
+        column("Sent", "n wide").over(span::START),
+        column("Time", "n").over(span::START),
     ];
-    begin_table(
-        out,
-        "routes",
-        "What answered, since the start",
-        &columns,
-        can_sort,
-    );
+    begin_table(out, "routes", "What answered", &columns, can_sort);
     let all: u64 = status.routes.iter().map(|route| route.time_us).sum();
     let shown = status.routes.len().min(ROUTES_SHOWN);
     let (first, others) = status.routes.split_at(shown);
@@ -224,8 +224,9 @@ fn route_row(out: &mut String, route: &RouteStatus, all: u64) {
     let times = route.percentiles;
     time_cell(out, "n wide", times.map(|times| times.p50_us));
     time_cell(out, "n", times.map(|times| times.p99_us));
-    let failed = route.status.server_errors + route.status.aborted;
-    number(out, "n wide", ShownCount(failed as f64), failed);
+    for count in [route.status.server_errors, route.status.aborted] {
+        number(out, "n wide", ShownCount(count as f64), count);
+    }
     number(
         out,
         "n wide",
@@ -315,11 +316,12 @@ fn slow_request(out: &mut String, status: &Status, request: &RequestStatus) {
     };
     let _ = write!(
         out,
-        "<li data-key=\"{id}\"><h3><b>{time}</b> <span{code_class}>{status}</span> {method} <bdi>{path}</bdi></h3>\
+        "<li data-key=\"{id}\"><h3><b>{time}</b> <span{code_class}>{status}{aborted}</span> {method} <bdi>{path}</bdi></h3>\
          <p class=\"quiet\"><bdi>{host}</bdi> · from {client} · {route} · {cause}{age} ago · <code>{id}</code></p>",
         id = Text(&request.id),
         time = Micros(total),
         status = request.status,
+        aborted = if request.is_aborted { ", aborted" } else { "" },
         method = Text(&request.method),
         path = Text(&request.path),
         host = Text(&request.host),
@@ -417,12 +419,12 @@ fn backend_table(out: &mut String, name: &str, backends: &[&BackendStatus], can_
     let columns = [
         column("Backend", "name"),
         column("State", ""),
-        column("Connections", "meter"),
-        column("Waiting", "n"),
-        column("Requests", "n wide"),
-        column("First byte, half", "n wide"),
-        column("99 %", "n wide"),
-        column("Failed", "n wide"),
+        column("Connections", "meter").over(span::NOW),
+        column("Waiting", "n").over(span::NOW),
+        column("Requests", "n wide").over(span::START),
+        column("First byte, half", "n wide").over(span::START),
+        column("99 %", "n wide").over(span::START),
+        column("Failed", "n wide").over(span::START),
     ];
     begin_table(out, name, "Backends", &columns, can_sort);
     for backend in backends {
@@ -541,30 +543,22 @@ fn workers(out: &mut String, status: &Status, can_sort: bool) {
     );
     let columns = [
         column("Worker", "n first"),
-        column("Requests/s", "n"),
-        column("Connections", "n wide"),
-        column("In flight", "n wide"),
-        column("Lag, worst", "n"),
-        column("Turn, longest", "n wide"),
+        column("Ended/s", "n").over(span::SECOND),
+        column("Begun/s", "n wide").over(span::SECOND),
+        column("Connections", "n wide").over(span::NOW),
+        column("Open requests", "n wide").over(span::NOW),
+        column("Lag, worst", "n").over(span::SECOND),
+        column("Turn, longest", "n wide").over(span::SECOND),
         column("Last kept busy by", "name"),
         column("Works for", "name wide"),
     ];
-    begin_table(
-        out,
-        "workers",
-        "Workers, in the last second",
-        &columns,
-        can_sort,
-    );
+    begin_table(out, "workers", "Workers", &columns, can_sort);
     for worker in &status.workers {
         let _ = write!(out, "<tr data-key=\"{}\">", worker.worker);
         number(out, "n first", worker.worker, worker.worker);
-        number(
-            out,
-            "n",
-            ShownCount(worker.requests_per_s as f64),
-            worker.requests_per_s,
-        );
+        for (class, rate) in [("n", worker.requests_per_s), ("n wide", worker.begun_per_s)] {
+            number(out, class, ShownCount(rate as f64), rate);
+        }
         number(out, "n wide", worker.connections, worker.connections);
         number(out, "n wide", worker.open_requests, worker.open_requests);
         number(out, "n", Micros(worker.lag_max_us), worker.lag_max_us);
@@ -616,14 +610,14 @@ fn disks(out: &mut String, status: &Status, can_sort: bool) {
     );
     let columns = [
         column("Work", "name"),
-        column("Threads", "n wide"),
-        column("Running", "n"),
-        column("Queued", "n"),
-        column("Stuck", "n"),
-        column("Jobs", "n wide"),
-        column("Waited, mean", "n wide"),
-        column("Ran, mean", "n wide"),
-        column("Ran, worst", "n"),
+        column("Threads", "n wide").over(span::NOW),
+        column("Running", "n").over(span::NOW),
+        column("Queued", "n").over(span::NOW),
+        column("Stuck", "n").over(span::NOW),
+        column("Jobs", "n wide").over(span::START),
+        column("Waited, mean", "n wide").over(span::START),
+        column("Ran, mean", "n wide").over(span::START),
+        column("Ran, worst", "n").over(span::START),
     ];
     begin_table(out, "disk-work", "Disk threads", &columns, can_sort);
     for class in &status.disk.classes {
@@ -667,9 +661,9 @@ fn file_systems(out: &mut String, status: &Status, can_sort: bool) {
     }
     let columns = [
         column("File system", "name"),
-        column("Running", "n"),
-        column("Queued", "n"),
-        column("Oldest", "n"),
+        column("Running", "n").over(span::NOW),
+        column("Queued", "n").over(span::NOW),
+        column("Oldest", "n").over(span::NOW),
     ];
     begin_table(
         out,
@@ -732,7 +726,7 @@ fn traffic(out: &mut String, status: &Status, can_sort: bool) {
     begin(
         out,
         "traffic",
-        "Hosts and paths with the most requests in the last minutes, estimated.",
+        "Hosts and paths with the most requests, estimated.",
     );
     out.push_str("<div class=\"pair\">");
     for (key, title, list) in [
@@ -741,9 +735,9 @@ fn traffic(out: &mut String, status: &Status, can_sort: bool) {
     ] {
         let columns = [
             column(title, "name"),
-            column("Requests", "n"),
-            column("Sent", "n"),
-            column("Mean", "n"),
+            column("Requests", "n").over(span::MINUTES),
+            column("Sent", "n").over(span::MINUTES),
+            column("Mean", "n").over(span::MINUTES),
         ];
         begin_table(out, key, title, &columns, can_sort);
         for top in list {
