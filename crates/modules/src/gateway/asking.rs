@@ -19,8 +19,8 @@
 //! A second connection asks when the first one has waited for [`limits::ASK_MORE_MS`]: php-fpm with `pm =
 //! ondemand` starts a process only when a connection arrives. It starts none while a process seems to be idle, so a
 //! process that takes another connection at that moment leaves this one without. As nothing arrives any more, the
-//! last connection that asks makes way for a new one after [`limits::ASK_ANEW_MS`], and after twice that time again:
-//! the kernel's queue keeps a closed connection until a process takes it.
+//! last connection that asks makes way for a new one after [`limits::ASK_ANEW_MS`], and after twice that time again,
+//! [`limits::ASKED_ANEW_MAX`] times: the kernel's queue keeps a closed connection until a process takes it.
 //!
 //! Behind the end of a reply the question says when the process is back: a script may work on after
 //! `fastcgi_finish_request()`. It is asked behind the first replies of a backend, behind one of
@@ -106,23 +106,23 @@ impl AskingConnections {
         may
     }
 
-    /// Closes the last one of several, which began at `latest_ms`, if it has waited for long.
+    /// Closes the last one of several, which began at `latest_ms`, if no process has taken it for long.
     fn make_way(&self, backend: &Backend, latest_ms: u64, now_ms: u64) -> bool {
         let renewals = self.renewals.get();
-        let pause_ms = limits::ASK_ANEW_MS << renewals.min(limits::ASK_ANEW_DOUBLINGS);
-        let mut all = self.all.borrow_mut();
-        let last = all
-            .iter()
-            .rposition(|asked| asked.waits_since_ms() == Some(latest_ms));
-        match last {
-            Some(last) if now_ms >= latest_ms + pause_ms => {
-                all.remove(last);
-                self.renewals.set(renewals + 1);
-                backend.shared.capacity.waits_no_more();
-                true
-            }
-            _ => false,
+        if renewals == limits::ASKED_ANEW_MAX
+            || now_ms < latest_ms + (limits::ASK_ANEW_MS << renewals)
+        {
+            return false;
         }
+        let mut all = self.all.borrow_mut();
+        let is_last = |asked: &mut Asked| asked.waits_since_ms() == Some(latest_ms);
+        let is_untaken = |asked: &mut Asked| is_last(asked) && !backend.has_accepted(asked);
+        let closed = all.extract_if(.., is_untaken).next();
+        if closed.is_some() {
+            self.renewals.set(renewals + 1);
+            backend.shared.capacity.waits_no_more();
+        }
+        closed.is_some()
     }
 
     /// Closes all of them.
@@ -279,6 +279,20 @@ impl Backend {
             permit,
             since_ms: now_ms,
         });
+    }
+
+    /// Whether the kernel says that a process has accepted this connection.
+    fn has_accepted(&self, asked: &Asked) -> bool {
+        let Asked::Unanswered { connection, .. } = asked else {
+            return false;
+        };
+        matches!(self.other_end(connection), OtherEnd::Accepted { .. })
+    }
+
+    fn other_end(&self, connection: &BackendConnection) -> OtherEnd {
+        let kernel = &self.workbench.kernel;
+        let seen = kernel.watch_stream(&connection.stream);
+        seen.map_or(OtherEnd::Unknown, |watched| kernel.other_end(&watched))
     }
 
     /// A connection that asks an application which is not asked any more: the next request is written on it.
@@ -526,10 +540,7 @@ impl Backend {
         if now_ms < since_ms + limits::LOOK_MS_MAX {
             return None;
         }
-        let kernel = &self.workbench.kernel;
-        let seen = kernel.watch_stream(&connection.stream);
-        let seen = seen.map_or(OtherEnd::Unknown, |watched| kernel.other_end(&watched));
-        match seen {
+        match self.other_end(connection) {
             OtherEnd::Accepted { unread: 0 } => {
                 let since_ms = *read_since_ms.get_or_insert(now_ms);
                 (now_ms >= since_ms + limits::ANSWERS_WITHIN_MS).then_some(true)

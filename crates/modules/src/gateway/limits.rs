@@ -83,12 +83,11 @@ pub(crate) const ASKED_MAX: usize = 2;
 /// about 5 ms.
 pub(crate) const ASK_MORE_MS: u64 = 50;
 
-/// Milliseconds after which the last connection that asks makes way for a new one. Each time that is twice as long,
-/// [`ASK_ANEW_DOUBLINGS`] times at most, as long as no connection is answered.
+/// Milliseconds after which the last connection that asks makes way for a new one. Each time that is twice as long.
 pub(crate) const ASK_ANEW_MS: u64 = 1000;
 
-/// See [`ASK_ANEW_MS`].
-pub(crate) const ASK_ANEW_DOUBLINGS: u32 = 5;
+/// How often one makes way, until one is answered.
+pub(crate) const ASKED_ANEW_MAX: u32 = 6;
 
 /// Milliseconds until the next attempt after a connection that asks failed or was closed.
 pub(crate) const ASK_PAUSE_MS: u64 = 50;
