@@ -697,7 +697,7 @@ impl Exchange {
             self.ledger.stamp_part(stage, worked_until, now);
             self.ledger.stamp(Stage::Lag, now);
             self.note_wait(Stage::Lag, run.without_processor, |_, text| {
-                text.write_str("the worker had no processor");
+                text.write_str("up to this long the worker had no processor");
             });
         }
         if ran >= limits::NOTED_WAIT_NANOS {

@@ -57,6 +57,9 @@ mod tests {
         let took = crate::clock::thread_now() - begun;
         let (had, waited) = times.of_second();
         assert!(had > 0);
+        if !matches!(times.waits.get(), Some(Some(_))) {
+            return;
+        }
         // What the thread waits between the readings of two clocks is in one of them only.
         assert!(had <= crate::clock::thread_now() - begun);
         assert!(

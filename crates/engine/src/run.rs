@@ -212,6 +212,28 @@ impl ExchangeRun {
         self.request.body.poll_room(context)
     }
 
+    /// Waits until the disk has taken enough of the body that more can be received, or all of a body that
+    /// `is_received`. The client is not to blame for this part of the wait.
+    pub(crate) fn poll_disk(&mut self, is_received: bool, context: &mut Context<'_>) -> Poll<()> {
+        let body = &mut self.request.body;
+        let waited = body.waits_for_disk();
+        let polled = match is_received {
+            true => body.poll_written(context),
+            false => body.poll_room(context),
+        };
+        body.set_waits_for_disk(polled.is_pending());
+        match (waited, polled.is_pending()) {
+            (false, true) => {
+                self.stamp_wait(Stage::RequestBody, holders::of_request_body);
+            }
+            (true, false) => {
+                self.stamp_wait(Stage::RequestBody, holders::of_upload);
+            }
+            _ => {}
+        }
+        polled
+    }
+
     /// Whether the rest of the body is received while the exchange continues.
     pub fn takes_stream(&self) -> bool {
         let body = &self.request.body;

@@ -21,6 +21,7 @@ pub struct RequestBody {
     complete: bool,
     failure: Option<io::Error>,
     trailers: HeaderBlock,
+    waits_for_disk: bool,
 }
 
 /// What happens to the received bytes.
@@ -56,12 +57,14 @@ impl RequestBody {
             complete,
             failure,
             trailers,
+            waits_for_disk,
         } = self;
         spool.clear();
         *use_ = Use::None;
         *complete = false;
         *failure = None;
         *trailers = HeaderBlock::new();
+        *waits_for_disk = false;
     }
 
     /// Asks the connection to store the whole body. A [`Pending`](crate::module::Pending) that calls this and
@@ -128,6 +131,16 @@ impl RequestBody {
                 self.failure.is_none() && self.spool.has_room()
             }
         }
+    }
+
+    /// Whether receiving it waits for the disk, and not for the client.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.waits_for_disk
+    }
+
+    /// See [`RequestBody::waits_for_disk`].
+    pub(crate) fn set_waits_for_disk(&mut self, waits: bool) {
+        self.waits_for_disk = waits;
     }
 
     /// Waits until the disk has taken enough that more can be received. Also ready if the disk has failed;

@@ -34,8 +34,6 @@ pub(super) struct Receiving {
     pub(crate) waits_for_continue: bool,
     /// The client of a tunnel sends no more.
     has_tunnel_ended: bool,
-    /// Receiving waits for the disk, and not for the client.
-    waits_for_disk: bool,
     /// The body was not complete at once when a hook wanted it.
     has_waited: bool,
     /// Counts bytes of the body, so that other tasks get their turn.
@@ -418,14 +416,9 @@ impl Serving {
     /// Waits until the disk has taken enough that more can be received, or until it has taken the whole body.
     /// The client's timeout does not run meanwhile; the spool has one for the disk.
     fn poll_disk(&mut self, is_received: bool, link: &Link, context: &mut Context<'_>) -> Poll<()> {
-        let body = &mut self.run.request.body;
-        let polled = match is_received {
-            true => body.poll_written(context),
-            false => body.poll_room(context),
-        };
-        let waits = polled.is_pending();
-        let waited = std::mem::replace(&mut self.wire.receiving.waits_for_disk, waits);
-        match (waited, waits) {
+        let waited = self.run.request.body.waits_for_disk();
+        let polled = self.run.poll_disk(is_received, context);
+        match (waited, polled.is_pending()) {
             (_, true) => link.no_deadline(),
             (true, false) => link.set_deadline(self.run.settings.core.read_idle_s),
             (false, false) => {}

@@ -450,7 +450,11 @@ pub fn tell_holder_of_own_file(exchange: &Exchange, text: &mut HolderText<'_>) {
 
 /// Says what held up a request that waited for the file at `path`: its file system, and the jobs there. A symlink may
 /// lead to another file system than the one that the path is on by its text: which one is known when the file is open.
-fn tell_holder_of_file(path: &[u8], file: Option<&FileEntry>, text: &mut HolderText<'_>) {
+pub(crate) fn tell_holder_of_file(
+    path: &[u8],
+    file: Option<&FileEntry>,
+    text: &mut HolderText<'_>,
+) {
     write!(text, "{}", ShownPath(path));
     let known = file
         .map(FileEntry::file_system)

@@ -1,6 +1,8 @@
 //! What holds a request up that waits for its content or its body, in words for [`crate::waits`].
 
-use crate::cold_files::tell_holder_of_own_file;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::cold_files::{tell_holder_of_file, tell_holder_of_own_file};
 use crate::exchange::Exchange;
 use crate::ledger::Stage;
 use crate::waits::HolderText;
@@ -12,6 +14,15 @@ pub(crate) fn of_content(exchange: &Exchange, text: &mut HolderText<'_>) {
             tell_holder_of_own_file(exchange, text);
         }
         _ => exchange.response.body.tell_wait(text),
+    }
+}
+
+/// What holds up a request whose body has to be in a file.
+pub(crate) fn of_upload(exchange: &Exchange, text: &mut HolderText<'_>) {
+    text.write_str("a temporary file in ");
+    match &*exchange.worker.process().upload_directories {
+        [only] => tell_holder_of_file(only.as_os_str().as_bytes(), None, text),
+        _ => text.write_str("one of server.upload-dirs"),
     }
 }
 

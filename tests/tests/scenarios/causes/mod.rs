@@ -16,7 +16,9 @@ mod long_script;
 mod missing_name;
 mod no_processor;
 mod reply_drips;
+mod sent_file;
 mod silent_tunnel;
+mod slow_listing;
 mod slow_look_up;
 mod slow_read;
 mod slow_reader;
@@ -24,6 +26,7 @@ mod slow_upload;
 mod store_is_silent;
 mod subrequest;
 mod symlink_to_slow_disk;
+mod upload_to_slow_disk;
 
 use std::time::Duration;
 

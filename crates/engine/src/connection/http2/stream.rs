@@ -470,12 +470,7 @@ impl Http2Stream {
         self.run.stop_body_pace();
         loop {
             let is_received = self.inbox.held.is_empty() && self.inbox.is_over;
-            let body = &mut self.run.request.body;
-            let polled = match is_received {
-                true => body.poll_written(context),
-                false => body.poll_room(context),
-            };
-            if polled.is_pending() {
+            if self.run.poll_disk(is_received, context).is_pending() {
                 // The spool waits for the disk, and has a deadline for that.
                 self.inbox.has_waited = true;
                 self.body_due_s = Deadlines::NEVER;
