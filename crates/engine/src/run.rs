@@ -445,24 +445,34 @@ impl ExchangeRun {
         self.sent.bytes == 0 && self.response.body.waits_for_disk()
     }
 
-    /// How many bytes the bandwidth limits allow now. `None`: none; the task is woken when they allow some.
+    /// How many bytes the bandwidth limits allow now, of `wanted` or more that the owner has ready. `None`: none;
+    /// the task is woken to ask again.
     #[inline]
-    pub fn poll_allowance(&mut self, context: &mut Context<'_>) -> Option<u64> {
-        let core = &self.settings.core;
-        let own = core.connection_bytes_per_second | self.response.bytes_per_second_max;
-        let is_alone = core.scope_throttle.is_none() && self.run_state.client_buckets.is_empty();
-        match own == 0 && is_alone {
-            true => Some(u64::MAX),
-            false => self.poll_throttle(context),
+    pub fn poll_allowance(&mut self, wanted: u64, context: &mut Context<'_>) -> Option<u64> {
+        match self.is_bandwidth_limited() {
+            true => self.poll_throttle(wanted, context),
+            false => Some(u64::MAX),
         }
     }
 
-    /// The same for a response with a limit.
     #[cold]
-    fn poll_throttle(&mut self, context: &mut Context<'_>) -> Option<u64> {
+    fn poll_throttle(&mut self, wanted: u64, context: &mut Context<'_>) -> Option<u64> {
+        let now = self.worker.clock().now();
+        self.throttle().poll_allowance(wanted, now, context)
+    }
+
+    #[inline]
+    fn is_bandwidth_limited(&self) -> bool {
+        let core = &self.settings.core;
+        let own = core.connection_bytes_per_second | self.response.bytes_per_second_max;
+        own > 0 || core.scope_throttle.is_some() || !self.run_state.client_buckets.is_empty()
+    }
+
+    /// The throttle of a response with a limit.
+    #[cold]
+    fn throttle(&mut self) -> &mut Throttle {
         let exchange = &mut *self.0;
-        let now = exchange.worker.clock().now();
-        let throttle = exchange.run_state.throttle.get_or_insert_with(|| {
+        exchange.run_state.throttle.get_or_insert_with(|| {
             let core = &exchange.settings.core;
             let own = [
                 (
@@ -480,8 +490,7 @@ impl ExchangeRun {
             let scope = core.scope_throttle.map(|scope| shared.scope_bucket(scope));
             let of_client = exchange.run_state.client_buckets.iter().cloned();
             Box::new(Throttle::new(own.chain(scope).chain(of_client)))
-        });
-        throttle.poll_allowance(now, context)
+        })
     }
 
     /// The owner has sent `bytes` bytes that it cannot take back; `body_bytes` of them were of the body.

@@ -3,12 +3,13 @@
 //! A response has as many buckets as limits: its own, that of its scope, and those of rules in `limit.rules`.
 //! All workers share the last two. Before a response sends it takes bytes out of its buckets. If one of them
 //! has too few, it owes them, and the response waits until they have come. So responses that share a bucket
-//! send in the order in which they asked, and together keep the rate exactly, whatever workers they are on.
+//! take turns, and together keep the rate exactly, whatever workers they are on. They send in the order in which
+//! they asked, unless a response before them ends and returns what it took: then those behind it send as soon as
+//! the bucket owes nothing, in any order.
 //!
 //! A bucket is one number: the time at which it is full again (GCRA). Workers change it without a lock. It
 //! holds the bytes of a quarter of a second at most, so that the rate is even.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ struct Limit {
 #[derive(Debug)]
 pub struct Bucket {
     /// The directive or rule, for those who ask why an answer was slow.
-    name: Cow<'static, str>,
+    name: Arc<str>,
     bytes_per_second: u64,
     full_at: AtomicU64,
 }
@@ -61,31 +62,46 @@ impl Throttle {
         }
     }
 
-    /// How many bytes may be sent now. `None`: none; the task is woken when some may be sent.
-    pub(crate) fn poll_allowance(&mut self, now: Nanos, context: &mut Context<'_>) -> Option<u64> {
-        let (bytes, due) = self.allowance(now);
-        if due > now {
-            let pause = || Box::pin(tokio::time::sleep(Duration::from_nanos(due - now)));
-            let timer = self.timer.get_or_insert_with(pause);
+    /// How many bytes may be sent now, of `wanted` or more that are ready. `None`: none; the task is woken to ask
+    /// again.
+    pub(crate) fn poll_allowance(
+        &mut self,
+        wanted: u64,
+        now: Nanos,
+        context: &mut Context<'_>,
+    ) -> Option<u64> {
+        loop {
+            let (bytes, due) = self.allowance(wanted, now);
+            if due <= now {
+                self.timer = None;
+                return Some(bytes);
+            }
+            let pause = Duration::from_nanos((due - now).min(FILL_TIME));
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
             if timer.as_mut().poll(context) == Poll::Pending {
                 return None;
             }
+            self.timer = None;
         }
-        self.timer = None;
-        Some(bytes)
     }
 
     /// How many bytes may be sent, and when.
-    fn allowance(&mut self, now: Nanos) -> (u64, Nanos) {
+    fn allowance(&mut self, wanted: u64, now: Nanos) -> (u64, Nanos) {
         if self.taken == 0 {
             let portions = self.limits.iter().map(|limit| limit.bucket.portion());
-            self.taken = portions.min().unwrap_or(u64::MAX);
+            self.taken = portions.min().unwrap_or(u64::MAX).min(wanted).max(1);
             self.due = now;
             for limit in &mut self.limits {
                 let due = limit.bucket.take(self.taken, now);
                 limit.has_held |= due > now;
                 self.due = self.due.max(due);
             }
+        } else if self.due > now {
+            // Responses before this one may have returned what they took.
+            let owes_until = self.limits.iter().map(|limit| limit.bucket.owes_until());
+            self.due = self.due.min(owes_until.max().unwrap_or(now));
         }
         (self.taken, self.due)
     }
@@ -125,7 +141,7 @@ impl Drop for Throttle {
 
 impl Bucket {
     /// A full bucket of the limit with this name.
-    pub fn new(name: impl Into<Cow<'static, str>>, bytes_per_second: u64) -> Arc<Bucket> {
+    pub fn new(name: impl Into<Arc<str>>, bytes_per_second: u64) -> Arc<Bucket> {
         Arc::new(Bucket {
             name: name.into(),
             bytes_per_second: bytes_per_second.max(1),
@@ -138,7 +154,7 @@ impl Bucket {
         self.full_at.load(Relaxed) <= now
     }
 
-    /// The bytes that a response takes at once: so many that they are worth a system call, and so few that
+    /// The most bytes that a response takes at once: so many that they are worth a system call, and so few that
     /// the other responses do not wait long.
     fn portion(&self) -> u64 {
         (self.bytes_per_second / SENDS_PER_SECOND).clamp(1, PORTION_BYTES_MAX)
@@ -150,6 +166,11 @@ impl Bucket {
         self.full_at.fetch_max(now, Relaxed);
         let full_at = self.full_at.fetch_add(time, Relaxed) + time;
         full_at.saturating_sub(FILL_TIME)
+    }
+
+    /// When all that was taken out of it may be sent.
+    fn owes_until(&self) -> Nanos {
+        self.full_at.load(Relaxed).saturating_sub(FILL_TIME)
     }
 
     /// Puts back `count` bytes that were not sent.
@@ -164,7 +185,11 @@ impl Bucket {
 }
 
 const SECOND: Nanos = 1_000_000_000;
+
+/// The time in which a bucket fills. A response that waits looks at its buckets again after this time at the latest.
+/// A bucket keeps what comes meanwhile, so no bandwidth is lost if responses before it have ended.
 const FILL_TIME: Nanos = SECOND / 4;
+
 const SENDS_PER_SECOND: u64 = 16;
 const PORTION_BYTES_MAX: u64 = 64 << 10;
 
@@ -202,7 +227,7 @@ mod tests {
         while now < end {
             let mut next = end;
             for (throttle, sent) in throttles.iter_mut().zip(&mut sent) {
-                let (bytes, due) = throttle.allowance(now);
+                let (bytes, due) = throttle.allowance(u64::MAX, now);
                 if due > now {
                     next = next.min(due);
                     continue;
@@ -263,20 +288,56 @@ mod tests {
     fn what_a_response_took_and_did_not_send_is_returned() {
         let bucket = Bucket::new("", 16 << 10);
         let mut leaves: Vec<_> = (0..100).map(|_| throttle(&[&bucket])).collect();
-        let dues: Vec<_> = leaves.iter_mut().map(|one| one.allowance(0).1).collect();
+        let dues: Vec<_> = leaves
+            .iter_mut()
+            .map(|one| one.allowance(u64::MAX, 0).1)
+            .collect();
         assert_eq!(dues[..5], [0, 0, 0, 0, SECOND / 16]);
         assert_eq!(dues[99], 6 * SECOND);
         drop(leaves);
         assert_eq!(bucket.full_at.load(Relaxed), 0);
-        assert_eq!(throttle(&[&bucket]).allowance(0), (1024, 0));
+        assert_eq!(throttle(&[&bucket]).allowance(u64::MAX, 0), (1024, 0));
+    }
+
+    #[test]
+    fn a_response_takes_no_more_than_it_has_to_send() {
+        let bucket = Bucket::new("", 16 << 10);
+        for _ in 0..40 {
+            let mut small = throttle(&[&bucket]);
+            assert_eq!(small.allowance(100, 0), (100, 0));
+            small.sent(100, 0);
+        }
+        assert!(throttle(&[&bucket]).allowance(1024, 0).1 > 0);
+    }
+
+    #[test]
+    fn responses_wait_no_longer_when_those_before_them_leave() {
+        let (bucket, other) = (Bucket::new("", 16 << 10), Bucket::new("", 1 << 20));
+        let mut leaves: Vec<_> = (0..100).map(|_| throttle(&[&bucket])).collect();
+        for one in &mut leaves {
+            one.allowance(u64::MAX, 0);
+        }
+        let mut stay = [throttle(&[&bucket, &other]), throttle(&[&other, &bucket])];
+        let mut dues = || stay.each_mut().map(|one| one.allowance(u64::MAX, 1).1);
+        let before = dues();
+        assert!(before.iter().all(|due| *due > 6 * SECOND), "{before:?}");
+        assert_eq!(dues(), before, "all are there");
+        drop(leaves.split_off(10));
+        let after = dues();
+        assert!(
+            after.iter().all(|due| (SECOND / 2..SECOND).contains(due)),
+            "{after:?}"
+        );
+        drop(leaves);
+        assert!(dues().iter().all(|due| *due <= 1));
     }
 
     #[test]
     fn bytes_beyond_the_allowance_are_owed() {
         let bucket = Bucket::new("", 16 << 10);
         let mut throttle = throttle(&[&bucket]);
-        throttle.allowance(0);
+        throttle.allowance(u64::MAX, 0);
         throttle.sent(16 << 10, 0);
-        assert_eq!(throttle.allowance(0).1, SECOND * 13 / 16);
+        assert_eq!(throttle.allowance(u64::MAX, 0).1, SECOND * 13 / 16);
     }
 }

@@ -151,6 +151,10 @@ impl Sending {
         self.prefix.get(self.prefix_sent..).unwrap_or_default()
     }
 
+    fn queued_bytes(&self) -> u64 {
+        self.prefix_left().len() as u64 + self.piece.as_ref().map_or(0, Piece::length)
+    }
+
     fn is_drained(&self) -> bool {
         self.piece.is_none() && self.prefix_sent >= self.prefix.len()
     }
@@ -340,7 +344,8 @@ impl Serving {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let Some(allowed) = self.run.poll_allowance(context) else {
+            let queued = self.wire.sending.queued_bytes();
+            let Some(allowed) = self.run.poll_allowance(queued, context) else {
                 // The connection waits for the bandwidth limit, so the timeouts of the client do not run.
                 link.no_deadline();
                 self.wire.sending.write_due_s = 0;

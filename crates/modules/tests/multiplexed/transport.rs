@@ -257,7 +257,11 @@ impl Stream {
             }
         }
         self.send_head(reader);
-        let Some(allowed) = self.run.poll_allowance(context) else {
+        let ready = self.piece.as_ref().map_or(0, |piece| piece.length());
+        let Some(allowed) = self
+            .run
+            .poll_allowance(ready + FRAME_HEADER as u64, context)
+        else {
             return ControlFlow::Break(());
         };
         let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);

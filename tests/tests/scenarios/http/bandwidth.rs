@@ -1,8 +1,10 @@
 //! Bandwidth limits: a transfer takes about as long as it should, and other clients do not wait for it.
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use petrel_tests::{SOON, Server};
+use petrel_tests::http2::Http2Client;
+use petrel_tests::{SOON, Server, eventually};
 
 const BYTES: usize = 600_000;
 
@@ -61,4 +63,45 @@ fn all_connections_share_the_limit_of_their_scope() {
     );
     assert!(took < SOON, "1.2 MB at 400 kB/s took {took:?}");
     assert!(server.get("/").text() == "hello");
+}
+
+#[test]
+fn small_answers_within_the_limit_do_not_wait_for_each_other() {
+    let server = server(&with_log("server.kbytes-per-second = 1024"));
+    // The server waits until these clients close their connections.
+    let _lingering: Vec<_> = (0..30)
+        .map(|_| {
+            let mut client = server.client();
+            client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            assert_eq!(client.read_bytes(12), b"HTTP/1.1 200");
+            client
+        })
+        .collect();
+    assert_eq!(http2(&server).get("/", 100).ok, 100);
+    let log = log_with(&server, |log| log.lines().count() == 130);
+    assert!(!log.contains("throttle="), "{log}");
+}
+
+fn with_log(limit: &str) -> String {
+    format!(
+        "server.max-worker = 1
+server.h2c = \"enable\"
+server.modules += ( \"mod_accesslog\" )
+accesslog.format = \"%U %{{stages}}x\"
+accesslog.filename = var.dir + \"/access.log\"
+{limit}"
+    )
+}
+
+fn http2(server: &Server) -> Http2Client<TcpStream> {
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+    Http2Client::begin(stream, "http")
+}
+
+/// The access log, when it is as `wanted`.
+fn log_with(server: &Server, wanted: impl Fn(&str) -> bool) -> String {
+    let path = server.tree().path("access.log");
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(eventually(|| wanted(&read())), "{}", read());
+    read()
 }

@@ -10,7 +10,9 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::task::{Context, Poll, ready};
 
 use petrel_proto::header_block::HeaderBlock;
-use petrel_proto::http2::{AfterFrame, ErrorCode, Http2Connection, StreamKey, USEFUL_BYTES};
+use petrel_proto::http2::{
+    AfterFrame, ErrorCode, FRAME_HEADER_BYTES, Http2Connection, StreamKey, USEFUL_BYTES,
+};
 use petrel_proto::method::Method;
 use petrel_proto::request_head::{BodyFraming, HeadError};
 use petrel_proto::status::Status;
@@ -621,7 +623,9 @@ impl Http2Stream {
             stream.write_due_s = 0;
             Course::Waits
         };
-        let Some(allowed) = self.run.poll_allowance(context) else {
+        let room = u64::from(side.protocol.send_room(self.key));
+        let wanted = self.ready_bytes().min(room) + FRAME_HEADER_BYTES as u64;
+        let Some(allowed) = self.run.poll_allowance(wanted, context) else {
             // The bandwidth limit allows nothing now, and wakes the stream later.
             self.wait_in(Stage::Throttle);
             return wait(self, side);
@@ -668,7 +672,7 @@ impl Http2Stream {
                 .write_data_header(self.key, count, after, &mut side.queue.bytes);
         debug_assert_eq!(written, petrel_proto::http2::Written::Yes);
         append(&piece, count as usize, side.queue);
-        let framed = length + petrel_proto::http2::FRAME_HEADER_BYTES as u64;
+        let framed = length + FRAME_HEADER_BYTES as u64;
         self.run.account(framed, length);
         self.has_sent(length, side);
         match next {
@@ -732,6 +736,15 @@ impl Http2Stream {
     fn unread(&self) -> u64 {
         let begun = self.memory.as_ref().map_or(0, |memory| memory.remaining());
         begun + self.run.response.body.length().unwrap_or(0)
+    }
+
+    /// Bytes of the body for which the stream need not wait for a source.
+    fn ready_bytes(&self) -> u64 {
+        let unread = match self.run.response.body {
+            Body::Source(_) => 0,
+            _ => self.unread(),
+        };
+        self.piece.as_ref().map_or(0, Piece::length) + unread
     }
 
     /// Lets the source of the answer's body work: it may take the request body, or read ahead.
@@ -857,8 +870,7 @@ impl Http2Stream {
                 let (out, after) = (&mut side.queue.bytes, AfterFrame::EndOfStream);
                 // An empty frame needs no window.
                 let _ = side.protocol.write_data_header(self.key, 0, after, out);
-                self.run
-                    .account(petrel_proto::http2::FRAME_HEADER_BYTES as u64, 0);
+                self.run.account(FRAME_HEADER_BYTES as u64, 0);
             }
         }
         self.write_trailers(&trailers, side);
