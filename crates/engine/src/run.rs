@@ -552,7 +552,6 @@ impl ExchangeRun {
             return false;
         }
         self.run_state.is_replacement = true;
-        self.run_state.throttle = None;
         phase::refuse(self, cause.into());
         true
     }
@@ -592,6 +591,7 @@ impl ExchangeRun {
     /// The same for several exchanges that are complete at one time, `now`.
     pub(crate) fn finish_at(&mut self, now: Nanos) {
         self.sent.is_complete = true;
+        self.run_state.throttle = None;
         self.ledger.stamp(Stage::Send, now);
         self.worker.count_request();
         phase::log(self);
@@ -688,6 +688,19 @@ mod tests {
         run.account(9, 0);
         assert!(!run.fail_answer(&broken()), "its head has gone");
         assert_eq!(run.response.status, Status::NOT_FOUND);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn the_bandwidth_limit_of_an_answer_that_is_replaced_is_named() {
+        let site = Site::new("", &[]);
+        let mut run = answered(&site);
+        let bucket = Bucket::new("few", 1024);
+        bucket.take(10_000, run.worker.clock().now());
+        run.limit_bandwidth(bucket);
+        let allowed = std::future::poll_fn(|context| Poll::Ready(run.poll_allowance(9, context)));
+        assert_eq!(allowed.await, None);
+        assert!(run.fail_answer(&io::Error::from(io::ErrorKind::InvalidData)));
+        assert_eq!(run.throttle().holders().to_string(), "few (1 KiB a second)");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct Throttle {
 
 struct Limit {
     bucket: Arc<Bucket>,
-    /// The response has waited for it.
+    /// The response has waited for it, and not longer for another one.
     has_held: bool,
 }
 
@@ -93,10 +93,16 @@ impl Throttle {
             let portions = self.limits.iter().map(|limit| limit.bucket.portion());
             self.taken = portions.min().unwrap_or(u64::MAX).min(wanted).max(1);
             self.due = now;
+            let mut holder = None;
             for limit in &mut self.limits {
                 let due = limit.bucket.take(self.taken, now);
-                limit.has_held |= due > now;
-                self.due = self.due.max(due);
+                if due > self.due {
+                    self.due = due;
+                    holder = Some(limit);
+                }
+            }
+            if let Some(limit) = holder {
+                limit.has_held = true;
             }
         } else if self.due > now {
             // Responses before this one may have returned what they took.
@@ -330,6 +336,20 @@ mod tests {
         );
         drop(leaves);
         assert!(dues().iter().all(|due| *due <= 1));
+    }
+
+    #[test]
+    fn of_several_limits_that_hold_a_response_the_one_that_holds_it_longest_is_named() {
+        let [small, large] =
+            [("small", 16 << 10), ("large", 32 << 10)].map(|(name, rate)| Bucket::new(name, rate));
+        for bucket in [&small, &large] {
+            bucket.take(64 << 10, 0);
+        }
+        for buckets in [[&small, &large], [&large, &small]] {
+            let mut throttle = throttle(&buckets);
+            throttle.allowance(u64::MAX, 0);
+            assert_eq!(throttle.holders().to_string(), "small (16 KiB a second)");
+        }
     }
 
     #[test]
