@@ -493,6 +493,15 @@ impl ExchangeRun {
         })
     }
 
+    /// [`ExchangeRun::account`] for a head that did not wait for an allowance. The bandwidth limits count it.
+    #[inline]
+    pub(crate) fn account_head(&mut self, bytes: u64) {
+        if self.is_bandwidth_limited() {
+            self.throttle();
+        }
+        self.account(bytes, 0);
+    }
+
     /// The owner has sent `bytes` bytes that it cannot take back; `body_bytes` of them were of the body.
     /// After the first byte the response cannot be replaced ([`ExchangeRun::replace_answer`]).
     #[inline]

@@ -856,7 +856,7 @@ impl Http2Stream {
         }
         run.sent.head_bytes = head_bytes;
         run.sent.keep_alive = side.keeps_alive;
-        run.account(head_bytes, 0);
+        run.account_head(head_bytes);
         self.has_sent(0, side);
     }
 
