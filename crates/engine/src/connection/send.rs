@@ -350,7 +350,7 @@ impl Serving {
                 link.no_deadline();
                 self.wire.sending.write_due_s = 0;
                 self.wait_in(Stage::Throttle);
-                return Poll::Pending;
+                return self.wait_unless_left(link, context);
             };
             match self.send_once(&mut link.transport, allowed.min(turn), context) {
                 Ok(SendResult::Bytes(count)) => {
@@ -474,6 +474,11 @@ impl Serving {
         link.set_due(due_s);
         // An error will show when the next piece is sent.
         let _ = link.transport.poll_flush(context);
+        self.wait_unless_left(link, context)
+    }
+
+    /// Waits for something other than the client, which may leave meanwhile.
+    fn wait_unless_left(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
         match self.poll_leaving(link, context) {
             Poll::Ready(Peeked::Gone) => Poll::Ready(Ended::Lost(LEFT.to_owned())),
             _ => Poll::Pending,

@@ -82,6 +82,34 @@ fn small_answers_within_the_limit_do_not_wait_for_each_other() {
     assert!(!log.contains("throttle="), "{log}");
 }
 
+#[test]
+fn a_client_that_leaves_is_noticed_while_its_answer_waits_for_the_limit() {
+    let limit = "$HTTP[\"url\"] =^ \"/limited\" { server.kbytes-per-second = 1 }";
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .file("www/limited/empty", "")
+        .file("www/limited/left", "")
+        .config(&with_log(limit))
+        .start();
+    // Their heads do not wait, and count: more than a minute's worth.
+    let mut other = http2(&server);
+    for _ in 0..20 {
+        assert_eq!(other.get("/limited/empty", 50).ok, 50);
+    }
+    let mut client = server.client();
+    assert_eq!(client.get("/").text(), "hello");
+    client.send("GET /limited/left HTTP/1.1\r\nHost: a\r\n\r\n");
+    // The only worker has the request when it answers a later one.
+    assert_eq!(server.get("/").text(), "hello");
+    client.abort();
+    let log = log_with(&server, |log| log.contains("left "));
+    let line = log.lines().find(|line| line.contains("left "));
+    assert!(
+        line.is_some_and(|line| line.contains("throttle=")),
+        "{line:?}"
+    );
+}
+
 fn with_log(limit: &str) -> String {
     format!(
         "server.max-worker = 1
