@@ -199,6 +199,8 @@ impl Prepared {
         };
         let mut marks = 0;
         let mut admitted = Admitted::default();
+        // The refusal of a later rule does not wait for the bandwidth.
+        let mut buckets = Vec::new();
         for (index, state) in self.states.iter().enumerate() {
             if had_before(state) {
                 continue;
@@ -221,9 +223,7 @@ impl Prepared {
                     return refuse_for(refusal, exchange, state, counted);
                 }
             }
-            if let Some(bucket) = state.bucket(hash, now) {
-                exchange.limit_bandwidth(bucket);
-            }
+            buckets.extend(state.bucket(hash, now));
             if state.rule.pool_share.is_some() {
                 let state = Arc::clone(state);
                 admitted.shares.push(KeyOfRule { state, hash });
@@ -232,6 +232,9 @@ impl Prepared {
                 0 => admitted.by.push(Arc::clone(state)),
                 mark => marks |= mark,
             }
+        }
+        for bucket in buckets {
+            exchange.limit_bandwidth(bucket);
         }
         exchange.mark(marks);
         if !admitted.is_empty() {

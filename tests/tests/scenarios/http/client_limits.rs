@@ -162,6 +162,26 @@ limit.rules = ( \"slow\" => ( \"kbytes-per-second\" => 400 ) )",
 }
 
 #[test]
+fn a_refusal_does_not_wait_for_the_bandwidth_of_a_rule_that_was_asked_before() {
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .config(
+            "server.modules += ( \"mod_limit\", \"mod_accesslog\" )
+accesslog.format = \"%s %{stages}x\"
+accesslog.filename = var.dir + \"/access.log\"
+limit.rules = ( \"slow\" => ( \"kbytes-per-second\" => 1 ), \"few\" => ( \"rate\" => \"1/d\" ) )",
+        )
+        .start();
+    assert_eq!(served(&server, 2), (1, 1));
+    let log = server.tree().path("access.log");
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(eventually(|| read().contains("\n429 ")), "{}", read());
+    let log = read();
+    let refusal = log.lines().find(|line| line.starts_with("429 "));
+    assert!(!refusal.unwrap_or_default().contains("throttle="), "{log}");
+}
+
+#[test]
 fn requests_under_way_are_limited() {
     let server = with_rules("\"two\" => ( \"concurrent\" => 2 )").start();
     let busy = || {
