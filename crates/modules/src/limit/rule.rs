@@ -20,7 +20,7 @@ pub(super) struct LimitRule {
     pub(super) pool_share: Option<u8>,
     /// How fast all answers of one key are sent together.
     pub(super) bytes_per_second: Option<u64>,
-    /// How many keys the table remembers.
+    /// How many keys the table remembers. 0: the rule needs no table.
     pub(super) entries: usize,
     /// The status of a refusal.
     pub(super) status: Status,
@@ -62,25 +62,33 @@ fn rule(element: &Element) -> Result<LimitRule, Diagnostic> {
     };
     let pool_share = options.number("pool-share", 1..=100)?;
     let kbytes_per_second = options.number("kbytes-per-second", 1..=i64::from(u32::MAX))?;
-    let limits_nothing = allowance == Allowance::default() && pool_share.is_none();
-    if limits_nothing && kbytes_per_second.is_none() {
+    let remembers_keys = allowance != Allowance::default();
+    let refuses_nothing = !remembers_keys && pool_share.is_none();
+    if refuses_nothing && kbytes_per_second.is_none() {
         let message = format!("the rule {name:?} limits nothing");
         let hint = "give it \"rate\" => \"10/m\", \"concurrent\" => 4, \"pool-share\" => 25 or \"kbytes-per-second\" => 1024";
         return Err(Diagnostic::error(message, element.span).with_hint(hint));
     }
     let entries = options.number("entries", ENTRIES_MIN..=ENTRIES_MAX)?;
-    if entries.is_some() && allowance == Allowance::default() {
+    if entries.is_some() && !remembers_keys {
         let message = "entries is how many keys rate or concurrent remember, and there is neither";
         return Err(options.error("entries", message));
     }
     let status = options.number("status", 400..=599)?;
+    if status.is_some() && refuses_nothing {
+        let message = "status is for refused requests, and kbytes-per-second alone refuses none";
+        return Err(options.error("status", message));
+    }
     Ok(LimitRule {
         name: name.into(),
         key: key(&options)?,
         allowance,
         pool_share: pool_share.map(|percent| percent as u8),
         bytes_per_second: kbytes_per_second.map(|kbytes| kbytes as u64 * 1024),
-        entries: entries.unwrap_or(ENTRIES_DEFAULT) as usize,
+        entries: match remembers_keys {
+            true => entries.unwrap_or(ENTRIES_DEFAULT) as usize,
+            false => 0,
+        },
         status: status.map_or(Status::TOO_MANY_REQUESTS, |code| Status(code as u16)),
     })
 }

@@ -81,8 +81,7 @@ impl LimitState {
     /// Whether the rule needs its table. Shares are counted at the backends, not in the table.
     #[inline]
     pub(super) fn remembers_keys(&self) -> bool {
-        let allowance = &self.rule.allowance;
-        allowance.rate.is_some() || allowance.concurrent.is_some()
+        self.rule.entries > 0
     }
 
     /// Whether an admitted request counts until it is over.

@@ -65,9 +65,9 @@ pub(super) enum LimitVerdict {
 }
 
 impl KeyTable {
-    /// A table for at least `entries` keys.
+    /// A table for at least `entries` keys. A table for none takes no memory, and is not asked.
     pub(super) fn new(entries: usize) -> KeyTable {
-        let sets = entries.div_ceil(SHARDS * WAYS).max(1);
+        let sets = entries.div_ceil(SHARDS * WAYS);
         let shard = |_| Shard(Mutex::new(vec![[[0; 3]; WAYS]; sets]));
         KeyTable {
             shards: Box::new(std::array::from_fn(shard)),

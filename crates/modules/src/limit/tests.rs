@@ -452,6 +452,14 @@ fn wrong_rules_are_told_with_their_line() {
             "how many keys rate or concurrent remember",
         ),
         (
+            "( \"a\" => ( \"kbytes-per-second\" => 10, \"entries\" => 9999 ) )",
+            "how many keys rate or concurrent remember",
+        ),
+        (
+            "( \"a\" => ( \"kbytes-per-second\" => 10, \"status\" => 503 ) )",
+            "kbytes-per-second alone refuses none",
+        ),
+        (
             "( \"a\" => ( \"concurrent\" => 1, \"ipv4-prefix\" => 33 ) )",
             "ipv4-prefix takes a number from 1 to 32",
         ),
