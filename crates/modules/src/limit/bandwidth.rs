@@ -1,8 +1,8 @@
 //! `kbytes-per-second`: how fast the answers to requests of one key are sent, all of them together.
 //!
 //! Each key has a [`Bucket`] that its answers share, whatever workers send them. The map holds the keys with
-//! requests under way, and those that have not got back what they sent in advance, which takes a quarter of a
-//! second. So it cannot grow beyond the requests of such a time, and needs no limit of its own.
+//! requests under way, and for a second or so those that have got back what they sent in advance. So it cannot grow
+//! beyond the requests of such a time, and needs no limit of its own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,69 +11,77 @@ use petrel_engine::ledger::Nanos;
 use petrel_engine::shared::lock;
 use petrel_engine::throttle::Bucket;
 
-/// The buckets of one rule.
-#[derive(Default)]
-pub(super) struct KeyBuckets(Mutex<Known>);
+use super::rule::LimitRule;
 
-#[derive(Default)]
-struct Known {
-    buckets: HashMap<u64, Arc<Bucket>>,
-    /// With how many buckets the next look for those that are not needed any more pays.
-    sweep_at: usize,
+/// The buckets of one rule.
+pub(super) struct KeyBuckets {
+    name: Arc<str>,
+    bytes_per_second: u64,
+    buckets: Mutex<HashMap<u64, Arc<Bucket>>>,
 }
 
 impl KeyBuckets {
-    /// The bucket of the key with this hash. `make` makes a new one.
-    pub(super) fn of(
-        &self,
-        hash: u64,
-        now: Nanos,
-        make: impl FnOnce() -> Arc<Bucket>,
-    ) -> Arc<Bucket> {
-        let mut known = lock(&self.0);
-        if known.buckets.len() >= known.sweep_at {
-            let is_needed =
-                |bucket: &Arc<Bucket>| Arc::strong_count(bucket) > 1 || !bucket.is_full(now);
-            known.buckets.retain(|_, bucket| is_needed(bucket));
-            known.sweep_at = (2 * known.buckets.len()).max(SWEEP_MIN);
-        }
-        Arc::clone(known.buckets.entry(hash).or_insert_with(make))
+    /// No buckets yet. `None`: the rule does not limit bandwidth.
+    pub(super) fn of(rule: &LimitRule) -> Option<KeyBuckets> {
+        let bytes_per_second = rule.bytes_per_second?;
+        Some(KeyBuckets {
+            name: format!("limit.rules {:?}", rule.name).into(),
+            bytes_per_second,
+            buckets: Mutex::default(),
+        })
+    }
+
+    /// The bucket of the key with this hash.
+    pub(super) fn bucket(&self, hash: u64) -> Arc<Bucket> {
+        let make = || Bucket::new(Arc::clone(&self.name), self.bytes_per_second);
+        Arc::clone(lock(&self.buckets).entry(hash).or_insert_with(make))
+    }
+
+    /// Forgets the buckets that no request uses and that are full. Called once a second.
+    pub(super) fn sweep(&self, now: Nanos) {
+        let mut buckets = lock(&self.buckets);
+        buckets.retain(|_, bucket| Arc::strong_count(bucket) > 1 || !bucket.is_full(now));
+        let length = buckets.len();
+        buckets.shrink_to(2 * length);
     }
 }
-
-const SWEEP_MIN: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn buckets() -> KeyBuckets {
+        KeyBuckets {
+            name: "".into(),
+            bytes_per_second: 1024,
+            buckets: Mutex::default(),
+        }
+    }
+
     #[test]
     fn a_key_keeps_its_bucket_while_it_has_requests_and_others_are_forgotten() {
-        let buckets = KeyBuckets::default();
-        let of = |hash, now| buckets.of(hash, now, || Bucket::new("", 1024));
-        let held = of(0, 0);
+        let buckets = buckets();
+        let held = buckets.bucket(0);
         for hash in 1..10_000 {
-            of(hash, 0);
+            buckets.bucket(hash);
         }
-        assert!(Arc::ptr_eq(&held, &of(0, 0)));
-        assert!(lock(&buckets.0).buckets.len() <= SWEEP_MIN);
+        buckets.sweep(0);
+        let known = lock(&buckets.buckets);
+        assert_eq!(known.len(), 1);
+        assert!(known.capacity() < 10, "{}", known.capacity());
+        drop(known);
+        assert!(Arc::ptr_eq(&held, &buckets.bucket(0)));
     }
 
     #[test]
     fn a_key_that_has_sent_in_advance_has_no_new_bucket_until_the_time_has_passed() {
-        let buckets = KeyBuckets::default();
-        let of = |hash, now| buckets.of(hash, now, || Bucket::new("", 1024));
-        let sent = of(0, 0);
-        sent.take(256, 0);
-        let address = Arc::as_ptr(&sent);
-        drop(sent);
-        let still_there = |now| {
-            for hash in 1..1000 {
-                of(hash, now);
-            }
-            lock(&buckets.0).buckets.get(&0).map(Arc::as_ptr)
+        let buckets = buckets();
+        buckets.bucket(0).take(256, 0);
+        let is_known_after_sweep = |now| {
+            buckets.sweep(now);
+            lock(&buckets.buckets).contains_key(&0)
         };
-        assert_eq!(still_there(249_999_999), Some(address));
-        assert_eq!(still_there(250_000_000), None);
+        assert!(is_known_after_sweep(249_999_999));
+        assert!(!is_known_after_sweep(250_000_000));
     }
 }

@@ -223,7 +223,7 @@ impl Prepared {
                     return refuse_for(refusal, exchange, state, counted);
                 }
             }
-            buckets.extend(state.bucket(hash, now));
+            buckets.extend(state.bucket(hash));
             if state.rule.pool_share.is_some() {
                 let state = Arc::clone(state);
                 admitted.shares.push(KeyOfRule { state, hash });
@@ -280,7 +280,7 @@ impl Limits {
     }
 
     fn prepare(&self, exchange: &Exchange) -> Prepared {
-        let states = LimitStates::of(exchange.worker.shared(), &self.rules);
+        let states = LimitStates::of(&exchange.worker, &self.rules);
         let leaves_a_mark_alone = |state: &Arc<LimitState>| {
             let rule = &state.rule;
             let is_counted_only = !state.counts_under_way() && rule.pool_share.is_none();

@@ -2,12 +2,14 @@
 //! reload starts with empty tables.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use petrel_engine::Exchange;
 use petrel_engine::shared::{Shared, lock};
 use petrel_engine::throttle::Bucket;
+use petrel_engine::worker::Worker;
 
 use super::bandwidth::KeyBuckets;
 use super::key::HashSecret;
@@ -25,7 +27,7 @@ pub(super) struct LimitStates {
 pub(super) struct LimitState {
     pub(super) rule: LimitRule,
     pub(super) table: KeyTable,
-    buckets: KeyBuckets,
+    buckets: Option<KeyBuckets>,
     pub(super) too_fast: AtomicU64,
     pub(super) too_many: AtomicU64,
     pub(super) beyond_share: AtomicU64,
@@ -37,6 +39,9 @@ pub(super) struct LimitState {
     secret: HashSecret,
 }
 
+/// The worker that made this sweeps the buckets of all rules, for all workers.
+struct BucketSweeper;
+
 /// A request that the table counts as under way. Dropping it ends that.
 pub(super) struct CountedRequest {
     state: Arc<LimitState>,
@@ -45,7 +50,14 @@ pub(super) struct CountedRequest {
 
 impl LimitStates {
     /// The states of `rules`, in the same order. Makes those that are missing.
-    pub(super) fn of(shared: &Shared, rules: &[LimitRule]) -> Vec<Arc<LimitState>> {
+    pub(super) fn of(worker: &Rc<Worker>, rules: &[LimitRule]) -> Vec<Arc<LimitState>> {
+        let shared = worker.shared();
+        if rules.iter().any(|rule| rule.bytes_per_second.is_some()) {
+            shared.belonging(|| {
+                worker.each_second(sweep_buckets);
+                BucketSweeper
+            });
+        }
         let all = shared.belonging(LimitStates::default);
         rules.iter().map(|rule| all.get(rule)).collect()
     }
@@ -57,7 +69,7 @@ impl LimitStates {
         }
         let made = Arc::new(LimitState {
             table: KeyTable::new(rule.entries),
-            buckets: KeyBuckets::default(),
+            buckets: KeyBuckets::of(rule),
             rule: rule.clone(),
             too_fast: AtomicU64::new(0),
             too_many: AtomicU64::new(0),
@@ -98,11 +110,8 @@ impl LimitState {
     }
 
     /// The bucket that the answers to the key with this hash share, if the rule limits their bandwidth.
-    pub(super) fn bucket(&self, hash: u64, now: u64) -> Option<Arc<Bucket>> {
-        let bytes_per_second = self.rule.bytes_per_second?;
-        let name = || format!("limit.rules {:?}", self.rule.name);
-        let make = || Bucket::new(name(), bytes_per_second);
-        Some(self.buckets.of(hash, now, make))
+    pub(super) fn bucket(&self, hash: u64) -> Option<Arc<Bucket>> {
+        Some(self.buckets.as_ref()?.bucket(hash))
     }
 
     /// Counts a request of the key with this hash.
@@ -131,6 +140,16 @@ impl LimitState {
 impl Drop for CountedRequest {
     fn drop(&mut self) {
         self.state.table.end(self.hash);
+    }
+}
+
+fn sweep_buckets(worker: &Rc<Worker>) {
+    let now = worker.clock().latest();
+    let states = worker.shared().belonging(LimitStates::default);
+    for state in lock(&states.states).iter() {
+        if let Some(buckets) = &state.buckets {
+            buckets.sweep(now);
+        }
     }
 }
 
