@@ -226,7 +226,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.kbytes-per-second", Int, Request, "0", Works,
         "KiB a second for all connections of the scope together. 0 is no limit.";
     "connection.kbytes-per-second", Int, Request, "0", Works,
-        "KiB a second for each connection. 0 is no limit.";
+        "KiB a second for each connection; over HTTP/2 for each stream. 0 is no limit.";
     "mimetype.assign", StringMap, Request, "a built-in table", Works,
         "Content types by file name. With fewer than 16 entries the first key that ends the name counts; with more the whole name, then the longest extension. The key \"\" is for all the rest.";
     "mimetype.use-xattr", Bool, Request, "disable", Works,
