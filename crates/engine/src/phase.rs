@@ -181,6 +181,10 @@ fn count(exchange: &Exchange) {
         sent_bytes: sent.bytes,
         received_bytes: exchange.request.body_bytes,
     };
+    // A head that was refused.
+    if !exchange.request.has_begun {
+        exchange.worker.count_begun();
+    }
     let metrics = exchange.worker.metrics();
     if metrics.count(&ended) {
         let (host, path) = (exchange.request.head.host(), exchange.asked_path());

@@ -100,6 +100,9 @@ impl ExchangeRun {
     #[inline]
     pub fn begin(&mut self, scope: &ConnectionScope) -> Result<(), UrlError> {
         let exchange = &mut *self.0;
+        if !exchange.is_subrequest() {
+            exchange.worker.count_begun();
+        }
         let request = &mut exchange.request;
         request.method = request.head.method();
         request.has_begun = true;
@@ -720,6 +723,32 @@ mod tests {
         let mut run = answered(&Site::new("", &[]));
         run.abort(Stage::Send, format_args!("the client left"));
         assert!(!run.sent.is_complete);
+    }
+
+    #[test]
+    fn a_request_begins_once_when_its_head_is_complete_or_refused() {
+        let site = Site::new("", &[]);
+        let begun = || {
+            site.worker().publish_metrics();
+            site.worker().shared().metrics().workers()[0]
+                .gauges
+                .begun_per_s
+        };
+        let mut run = answered(&site);
+        assert_eq!(begun(), 1);
+        run.finish();
+        assert_eq!(begun(), 0, "its connection is being closed");
+        let facts = run.connection.clone();
+        drop(run);
+        let mut run = ExchangeRun::new(site.worker(), facts);
+        assert_eq!(begun(), 0, "its head is incomplete");
+        run.refuse_head(
+            Stage::Parse,
+            CauseCode::HeadMalformed,
+            format_args!("it is wrong"),
+        );
+        run.finish();
+        assert_eq!(begun(), 1);
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct Worker {
     recorder: Option<Recorder>,
     metrics: Arc<WorkerMetrics>,
     requests: Cell<u64>,
+    /// How many requests have begun since the metrics were published.
+    begun: Cell<u64>,
     /// How many exchanges are in use, and the number that this worker last told the others.
     exchanges_used: Cell<usize>,
     exchanges_published: Cell<usize>,
@@ -201,6 +203,7 @@ impl Worker {
             connection_ended: Notify::new(),
             connection_ids: Cell::new(first_id()),
             requests: Cell::new(0),
+            begun: Cell::new(0),
             exchanges_used: Cell::new(0),
             exchanges_published: Cell::new(0),
             detached: Cell::new(0),
@@ -431,10 +434,11 @@ impl Worker {
     }
 
     /// Adds what was counted in the last second to the metrics of all workers.
-    fn publish_metrics(&self) {
+    pub(crate) fn publish_metrics(&self) {
         let hogs = self.hogs.borrow();
         let gauges = WorkerGauges {
             connections: self.connections.get() as u64,
+            begun_per_s: self.begun.take(),
             open_requests: self.exchanges_used.get() as u64,
             turn_max: self.clock.take_longest_turn(),
             is_draining: self.draining.get().is_some(),
@@ -457,6 +461,12 @@ impl Worker {
             ended: hog.run.ended,
         });
         Arc::clone(shown.insert(new))
+    }
+
+    /// Counts a request of a client that begins.
+    #[inline]
+    pub(crate) fn count_begun(&self) {
+        self.begun.set(self.begun.get() + 1);
     }
 
     /// Counts an answered request. Other workers see the count within a second.

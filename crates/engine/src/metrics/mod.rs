@@ -187,8 +187,6 @@ pub struct WorkerState {
     pub requests: u64,
     /// Requests that ended in the last second.
     pub requests_per_s: u64,
-    /// Requests that began in the last second.
-    pub begun_per_s: u64,
     /// The lag of all requests of the last second.
     pub lag: Nanos,
     /// The most that one request lagged.
@@ -202,7 +200,9 @@ pub struct WorkerState {
 pub struct WorkerGauges {
     /// Open connections of clients.
     pub connections: u64,
-    /// Requests that are being received or answered.
+    /// Requests that began in the last second.
+    pub begun_per_s: u64,
+    /// Requests that are being received or answered, or whose connection is being closed.
     pub open_requests: u64,
     /// The longest time of the last second that the worker ran without asking for events.
     pub turn_max: Nanos,
@@ -462,12 +462,9 @@ impl WorkerMetrics {
         self.latency.move_to(&mut more.latency);
         let requests = more.requests();
         let mut published = lock(&self.published);
-        // Each request that has begun has ended or is open.
-        let begun = requests + gauges.open_requests;
         *published = WorkerState {
             requests: published.requests + requests,
             requests_per_s: requests,
-            begun_per_s: begun.saturating_sub(published.gauges.open_requests),
             lag: more.stages[Stage::Lag as usize],
             lag_max: self.lag_max.swap(0, Relaxed),
             gauges,

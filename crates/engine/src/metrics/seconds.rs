@@ -95,7 +95,7 @@ impl Seconds {
     pub(super) fn add(&mut self, second: u32, more: &Totals, state: &WorkerState) {
         let entry = self.entry(second);
         entry.totals.add(more);
-        entry.begun += state.begun_per_s;
+        entry.begun += state.gauges.begun_per_s;
         entry.lag_max = entry.lag_max.max(state.lag_max);
         entry.turn_max = entry.turn_max.max(state.gauges.turn_max);
         entry.connections += state.gauges.connections;

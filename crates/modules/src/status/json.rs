@@ -358,7 +358,7 @@ fn worker(
         worker: number as u64,
         requests: worker.requests,
         requests_per_s: worker.requests_per_s,
-        begun_per_s: worker.begun_per_s,
+        begun_per_s: gauges.begun_per_s,
         connections: gauges.connections,
         open_requests: gauges.open_requests,
         lag_us: worker.lag / MICRO,
