@@ -732,6 +732,24 @@ mod tests {
                 !synopsis.contains(" \\fR]"),
                 "a value has no name: {synopsis}"
             );
+            let is_of_program = page.contains("The server was told to stop");
+            assert_eq!(is_of_program, command.is_none(), "{command:?}: {page}");
+        }
+    }
+
+    #[test]
+    fn the_manual_refers_to_the_pages_of_the_package() {
+        let page = String::from_utf8(manual_page(None).expect("ours")).expect("text");
+        let packaged = include_str!("../../../xtask/src/deb.rs");
+        let mut program = Arguments::command();
+        program.build();
+        for command in program.get_subcommands().map(|command| command.get_name()) {
+            let is_packaged = packaged.contains(&format!("man1/petrel-{command}.1\""));
+            let escaped = command.replace('-', "\\-");
+            let page_of_its_own = page.contains(&format!("petrel\\-{escaped}(1)"));
+            let command_alone = page.contains(&format!("\npetrel {escaped}\n"));
+            let found = (page_of_its_own, command_alone);
+            assert_eq!(found, (is_packaged, !is_packaged), "{command}");
         }
     }
 

@@ -28,8 +28,20 @@ pub(super) fn page(command: Command) -> Vec<u8> {
         .expect("writing to memory does not fail");
     page.extend(section("EXIT STATUS", exit_status(&name)).into_bytes());
     page.extend(section("FILES", files(&name)).into_bytes());
-    page
+    without_references(page)
 }
+
+/// Names the commands that have no page without a reference to one.
+fn without_references(page: Vec<u8>) -> Vec<u8> {
+    let mut page = String::from_utf8(page).expect("clap's texts are UTF-8");
+    for name in WITHOUT_PAGE {
+        page = page.replace(&format!("petrel\\-{name}(1)"), &format!("petrel {name}"));
+    }
+    page.into_bytes()
+}
+
+/// The commands whose pages the package does not have.
+const WITHOUT_PAGE: [&str; 3] = ["man", "completions", "help"];
 
 /// petrel.conf(5): the language, and each directive with the first sentence that its table has about it.
 pub(super) fn page_of_configuration() -> Vec<u8> {
@@ -159,11 +171,32 @@ fn exit_status(command: &str) -> &'static [(&'static str, &'static str)] {
                 "The command line is wrong, or a file cannot be written.",
             ),
         ],
+        "top" => &[
+            ("0", "The views were printed, or q ended the display."),
+            (
+                "255",
+                "No server was reached, the command line or the configuration is wrong, or the terminal failed; standard error says what.",
+            ),
+        ],
+        "serve" => &[
+            ("0", "It was told to stop, and did."),
+            (
+                "255",
+                "The command line is wrong, the directory cannot be served, or the port is in use; standard error says what.",
+            ),
+        ],
+        "fcgi-magnet" | "fcgi-stat-accel" => &[
+            ("0", "It was told to stop, and did."),
+            (
+                "255",
+                "The command line is wrong, its socket cannot be had, or it failed; standard error says what.",
+            ),
+        ],
         "man" | "completions" | "help" => &[
             ("0", "The text was printed."),
             ("255", "It was not: there is no such command or shell."),
         ],
-        _ => &[
+        "petrel" => &[
             (
                 "0",
                 "The server was told to stop and did, or the configuration that was checked is right.",
@@ -173,6 +206,8 @@ fn exit_status(command: &str) -> &'static [(&'static str, &'static str)] {
                 "The command line or the configuration is wrong, or something that it needs cannot be had; standard error says what.",
             ),
         ],
+        // The page would lack the section, and a test says so.
+        _ => &[],
     }
 }
 
@@ -182,9 +217,16 @@ fn files(command: &str) -> &'static [(&'static str, &'static str)] {
             "$XDG_DATA_HOME/petrel, else ~/.local/share/petrel",
             "The certificate authority that --tls makes.",
         )],
-        // They use only files that the command line names.
-        "spawn" | "lua" | "plot" | "costs" | "fcgi-magnet" | "fcgi-stat-accel" | "man"
-        | "completions" | "help" => &[],
+        "reload" | "stop" | "reopen" | "status" | "why" | "top" => &[
+            (
+                "/etc/petrel/petrel.conf",
+                "The configuration of the server, unless -f names another one.",
+            ),
+            (
+                "/run/petrel.control",
+                "The socket on which the service takes commands: server.control-socket.",
+            ),
+        ],
         "explain" => &[(
             "/etc/petrel/petrel.conf",
             "The configuration that is used without -f.",
@@ -199,7 +241,7 @@ fn files(command: &str) -> &'static [(&'static str, &'static str)] {
                 "All directives (directives.md), and how to do what.",
             ),
         ],
-        _ => &[
+        "petrel" => &[
             (
                 "/etc/petrel/petrel.conf, /etc/petrel/conf.d/*.conf",
                 "The configuration of the service, where the Debian package is installed; see petrel.conf(5).",
@@ -213,6 +255,8 @@ fn files(command: &str) -> &'static [(&'static str, &'static str)] {
                 "Its logs: server.errorlog and accesslog.filename.",
             ),
         ],
+        // The other commands use only files that the command line names.
+        _ => &[],
     }
 }
 
