@@ -247,19 +247,19 @@ impl Hogs {
 }
 
 thread_local! {
-    /// The last slow answer of a server that scripts and caches of this worker use: how long it took, when it
-    /// came, and both in words. A global of the thread, because pools of connections know no worker.
+    /// The last slow answer of a server or a file system that scripts and caches of this worker use: how long it
+    /// took, when it came, and both in words. A global of the thread, because pools of connections know no worker.
     static SLOW_PEER: RefCell<(Nanos, Nanos, String)> =
         const { RefCell::new((0, 0, String::new())) };
 }
 
-/// Notes that a server which scripts or caches use was slow: `what` says which and how slow. The answer came,
-/// or the wait was given up, at `ended`, after `took`.
-pub fn note_slow_peer(took: Nanos, ended: Nanos, what: fmt::Arguments<'_>) {
+/// Notes that a server or a file system which scripts or caches use was slow: `tell` says which and how slow. The
+/// answer came, or the wait was given up, at `ended`, after `took`.
+pub fn note_slow_peer(took: Nanos, ended: Nanos, tell: impl FnOnce(&mut HolderText<'_>)) {
     SLOW_PEER.with_borrow_mut(|(last_took, last_ended, text)| {
         (*last_took, *last_ended) = (took, ended);
         text.clear();
-        HolderText(text).write_fmt(what);
+        tell(&mut HolderText(text));
     });
 }
 

@@ -7,6 +7,8 @@
 use std::cell::{RefCell, RefMut};
 use std::future::Future;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -14,7 +16,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use crate::blocking::{self, Class, DeviceLoad, FileDeadline, Late, NotDone, RunningJob};
+use crate::blocking::{self, Class, DeviceLoad, FileDeadline, Late, NotDone, Origin, RunningJob};
 use crate::cause::{CauseCode, ErrorCause};
 use crate::exchange::Exchange;
 use crate::exchange::dry_run::LookUpSource;
@@ -22,7 +24,7 @@ use crate::file_cache::read::read_full;
 use crate::file_cache::{
     Asker, DiskWait, FileEntry, FoundFile, LookResult, LookTimes, NextNames, Symlinks,
 };
-use crate::ledger::Stage;
+use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::module::{Outcome, Pending};
 use crate::mounts;
@@ -448,6 +450,17 @@ pub fn tell_holder_of_own_file(exchange: &Exchange, text: &mut HolderText<'_>) {
     tell_holder_of_file(&physical.path, physical.file.as_deref(), text);
 }
 
+/// Notes that a script waited for the file at `path` from `begun` to `ended`, for [`waits::with_slow_peer`].
+pub fn note_file_of_script(path: &Path, begun: Nanos, ended: Nanos) {
+    let waited = ended.saturating_sub(begun);
+    if waited >= limits::NOTED_WAIT_NANOS {
+        waits::note_slow_peer(waited, ended, |text| {
+            let device = Origin::of_path(path).device;
+            tell_holder_on(device, path.as_os_str().as_bytes(), text);
+        });
+    }
+}
+
 /// Says what held up a request that waited for the file at `path`: its file system, and the jobs there. A symlink may
 /// lead to another file system than the one that the path is on by its text: which one is known when the file is open.
 pub(crate) fn tell_holder_of_file(
@@ -455,14 +468,19 @@ pub(crate) fn tell_holder_of_file(
     file: Option<&FileEntry>,
     text: &mut HolderText<'_>,
 ) {
-    write!(text, "{}", ShownPath(path));
     let known = file
         .map(FileEntry::file_system)
         .filter(|device| *device != 0);
-    let by_text = || mounts::over_path(path).map(|mount| mount.place.device);
-    let Some(device) = known.or_else(by_text) else {
+    let by_text = || mounts::over_path(path).map_or(0, |mount| mount.place.device);
+    tell_holder_on(known.unwrap_or_else(by_text), path, text);
+}
+
+/// The same for a file on the file system `device`; 0: it is not known.
+fn tell_holder_on(device: u64, path: &[u8], text: &mut HolderText<'_>) {
+    write!(text, "{}", ShownPath(path));
+    if device == 0 {
         return;
-    };
+    }
     text.write_str(" on ");
     tell_file_system(device, text);
     tell_load(device, &blocking::device_loads(), text);

@@ -223,7 +223,9 @@ impl Subrequest {
             let now = self.run.worker.clock().latest();
             let took = now.saturating_sub(self.run.ledger.started());
             let path = self.run.waits_path();
-            waits::note_slow_peer(took, now, format_args!("its subrequest {path}: {longest}"));
+            waits::note_slow_peer(took, now, |text| {
+                write!(text, "its subrequest {path}: {longest}");
+            });
         }
     }
 

@@ -10,7 +10,7 @@ use std::task::{Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::blocking::FileDeadline;
-use petrel_engine::cold_files::{ColdWait, cause_of_error};
+use petrel_engine::cold_files::{ColdWait, cause_of_error, note_file_of_script};
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::worker::Worker;
 use petrel_lua::Lent;
@@ -153,9 +153,16 @@ impl FilePatience {
     ) -> impl Future<Output = mlua::Result<W::Output>> + use<W> {
         let (lent, path) = (Rc::clone(&self.lent), path.to_owned());
         let deadline = self.deadline();
+        let worker = self.worker.upgrade();
+        let clock = worker.map(|worker| Rc::clone(worker.clock()));
         async move {
-            let deadline = deadline.ok_or_else(|| mlua::Error::runtime("the worker has ended"))?;
-            deadline.wait_for(work).await.map_err(|_| {
+            let (Some(deadline), Some(clock)) = (deadline, clock) else {
+                return Err(mlua::Error::runtime("the worker has ended"));
+            };
+            let begun = clock.now();
+            let done = deadline.wait_for(work).await;
+            note_file_of_script(&path, begun, clock.now());
+            done.map_err(|_| {
                 let path = path.as_os_str().as_bytes();
                 // A script that produces its answer while that is sent has no request any more.
                 lent.with(|exchange| exchange.give_up_on_file("lua", path));

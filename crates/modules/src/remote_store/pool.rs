@@ -118,7 +118,9 @@ impl Pool {
                 Ok(_) => "took",
                 Err(_) => "gave no answer for",
             };
-            waits::note_slow_peer(waited_ns, now_ns, format_args!("{peer} {did} {time}"));
+            waits::note_slow_peer(waited_ns, now_ns, |text| {
+                write!(text, "{peer} {did} {time}")
+            });
         }
         count(&counters.waited_us, waited_ns / NANOS_PER_MICRO);
         if let Err(error) = &result {

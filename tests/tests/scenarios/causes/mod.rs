@@ -9,6 +9,7 @@ mod client_leaves;
 mod compression;
 mod deaf_backend;
 mod disk_threads;
+mod file_of_script;
 mod full_pool;
 mod handshake_of_backend;
 mod handshake_of_client;
