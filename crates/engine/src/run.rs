@@ -464,8 +464,9 @@ impl ExchangeRun {
         self.throttle().poll_allowance(wanted, now, context)
     }
 
+    /// Whether a bandwidth limit counts for the answer.
     #[inline]
-    fn is_bandwidth_limited(&self) -> bool {
+    pub(crate) fn is_bandwidth_limited(&self) -> bool {
         let core = &self.settings.core;
         let own = core.connection_bytes_per_second | self.response.bytes_per_second_max;
         own > 0 || core.scope_throttle.is_some() || !self.run_state.client_buckets.is_empty()

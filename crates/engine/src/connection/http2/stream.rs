@@ -623,8 +623,13 @@ impl Http2Stream {
             stream.write_due_s = 0;
             Course::Waits
         };
-        let room = u64::from(side.protocol.send_room(self.key));
-        let wanted = self.ready_bytes().min(room) + FRAME_HEADER_BYTES as u64;
+        let wanted = match self.run.is_bandwidth_limited() {
+            true => {
+                let room = u64::from(side.protocol.send_room(self.key));
+                self.ready_bytes().min(room) + FRAME_HEADER_BYTES as u64
+            }
+            false => u64::MAX,
+        };
         let Some(allowed) = self.run.poll_allowance(wanted, context) else {
             // The bandwidth limit allows nothing now, and wakes the stream later.
             self.wait_in(Stage::Throttle);
