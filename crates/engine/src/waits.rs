@@ -167,8 +167,8 @@ pub(crate) struct LongRun {
     pub(crate) ran: Nanos,
     /// For how long the worker had a processor meanwhile, at most.
     pub(crate) on_processor: Nanos,
-    /// For how long, at most, the worker could have gone on meanwhile and had no processor. The rest of the time without
-    /// one it waited in a system call.
+    /// For how long, at most, the worker could have gone on meanwhile and had no processor; 0 unless it had one for less
+    /// than half of the time. The rest of the time without one it waited in a system call.
     pub(crate) without_processor: Nanos,
     /// When that ended.
     pub(crate) ended: Nanos,

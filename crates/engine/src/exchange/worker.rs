@@ -332,12 +332,15 @@ impl Worker {
         what: impl FnOnce(&mut HolderText<'_>),
     ) -> LongRun {
         let ran = self.clock.gap();
-        let (on_processor, waited) = self.processor.of_second();
+        let on_processor = self.processor.had();
         let run = LongRun {
             stage,
             ran,
             on_processor,
-            without_processor: waited.min(ran.saturating_sub(on_processor)),
+            without_processor: match on_processor < ran / 2 {
+                true => self.processor.waited().min(ran - on_processor),
+                false => 0,
+            },
             ended: self.clock.latest(),
         };
         self.hogs.borrow_mut().note(run, self.clock.turn(), what);

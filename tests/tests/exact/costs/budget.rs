@@ -102,4 +102,4 @@ fn ask(client: &mut Client, case: &RouteCase, target: &str, times: u64) {
 }
 
 /// What the watchdog of scripts calls every few milliseconds.
-const WATCHDOG: &[&str] = &["clock_nanosleep", "clock_gettime"];
+const WATCHDOG: &[&str] = &["clock_nanosleep", "clock_gettime", "preadv"];

@@ -48,6 +48,7 @@ const TRANSFERS: &[&str] = &["recvfrom", "read", "sendto", "write", "writev", "s
 const OF_SECONDS: &[&str] = &[
     "clock_nanosleep",
     "clock_gettime",
+    "preadv",
     "fstat",
     "newfstatat",
     "statx",
