@@ -143,8 +143,8 @@ fn is_of_threads(target: &Path) -> bool {
     names.iter().any(|name| target == Path::new(name))
 }
 
-/// `socket:[4711]` becomes `socket`, `/proc/4711/mountinfo` becomes `/proc/N/mountinfo`, because the numbers
-/// differ each time.
+/// `socket:[4711]` becomes `socket`, `/proc/4711/mountinfo` becomes `/proc/N/mountinfo`, and
+/// `/proc/4711/task/4712/schedstat` `/proc/N/task/N/schedstat`, because the numbers differ each time.
 fn kind(target: &Path) -> String {
     let target = target.to_string_lossy();
     if let Some((process, file)) = target
@@ -152,7 +152,13 @@ fn kind(target: &Path) -> String {
         .and_then(|rest| rest.split_once('/'))
         && process.parse::<u32>().is_ok()
     {
-        return format!("/proc/N/{file}");
+        let of_thread = file
+            .strip_prefix("task/")
+            .and_then(|rest| rest.split_once('/'));
+        return match of_thread {
+            Some((_, file)) => format!("/proc/N/task/N/{file}"),
+            None => format!("/proc/N/{file}"),
+        };
     }
     match target.split_once(":[") {
         Some((kind, number)) if number.starts_with(|first: char| first.is_ascii_digit()) => {

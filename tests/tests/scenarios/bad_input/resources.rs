@@ -12,6 +12,10 @@ fn starved() -> Server {
         Server::build()
             .file("www/index.html", "hello")
             .file("www/cold.txt", "cold")
+            // The server looks again at a file that has just changed, and there is no descriptor to open it anew.
+            .tree(|tree| {
+                tree.modified("www/index.html", 1_000_000_000);
+            })
             .config(&format!(
                 "server.max-fds = {limit}\nserver.max-connections = 2000\nserver.max-worker = 1\n\
                  server.max-keep-alive-idle = 60\nserver.max-keep-alive-requests = 65535"

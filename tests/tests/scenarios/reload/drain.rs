@@ -5,13 +5,13 @@ use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Backend, PATIENCE, Server, Speaks, eventually, petrel, skip};
+use petrel_tests::{Backend, Client, PATIENCE, Server, Speaks, eventually, petrel, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cold_files::Mounted;
 use crate::reload::{
-    ACCESS_LOG, BIG, application, download, echo, in_front_of, reload, route_to, server_processes,
-    tunnel,
+    ACCESS_LOG, BIG, HANDSHAKE, application, download, echo, in_front_of, reload, route_to,
+    server_processes, tunnel,
 };
 
 /// The lines of the access log for `url`.
@@ -55,15 +55,36 @@ fn each_request_that_is_cut_is_in_both_logs_with_its_reason() {
     }
 }
 
+/// A tunnel of the server process with this tag. The one before may accept connections for another moment.
+fn tunnel_of(server: &Server, name: &str, tag: Option<&str>) -> Client {
+    let mut client = None;
+    let is_there = eventually(|| {
+        let mut candidate = server.client();
+        candidate.send(HANDSHAKE.replace("TARGET", name));
+        let response = candidate.response();
+        assert_eq!(response.status, 101);
+        client = Some(candidate);
+        tag.is_none_or(|tag| response.field("Server") == Some(tag))
+    });
+    assert!(is_there, "{tag:?} accepts no connection");
+    client.expect("it is there")
+}
+
 #[test]
 fn the_fifth_old_generation_ends_the_oldest() {
     let backend = application();
     let server = in_front_of(&backend, "").start();
-    let mut tunnels = Vec::new();
+    let (mut tunnels, mut tag) = (Vec::new(), None);
     for generation in 0..5 {
-        tunnels.push(tunnel(&server, &format!("of-{generation}")));
+        tunnels.push(tunnel_of(
+            &server,
+            &format!("of-{generation}"),
+            tag.as_deref(),
+        ));
         tunnels.iter_mut().for_each(echo);
-        reload(&server, &format!("generation {generation}"));
+        let next = format!("generation {generation}");
+        reload(&server, &next);
+        tag = Some(next);
     }
     tunnels.remove(0).expect_close();
     server.expect_log("server.drain-generations");
