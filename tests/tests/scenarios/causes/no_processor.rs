@@ -32,7 +32,7 @@ fn a_worker_that_gets_no_processor() {
     let processor = processor.expect("there is one").to_string();
     for version in Version::BOTH {
         let mut on_one = Command::new("taskset");
-        on_one.args(["-c", &processor]).arg(petrel());
+        on_one.args(["-c", &processor]).arg(petrel()).arg("-D");
         let server = site()
             .file("work.lua", WORK)
             .config("server.modules += (\"mod_magnet\")\nlua.max-run-time = 5000")
