@@ -10,7 +10,7 @@ use crate::ledger::Nanos;
 /// What the kernel says about the thread of one worker.
 #[derive(Default)]
 pub(crate) struct ProcessorTimes {
-    /// See proc_pid_schedstat(5). `None`: the kernel has no such file.
+    /// `schedstat` of the thread: see scheduler/sched-stats.rst of the kernel. `None`: there is no such file.
     waits: OnceCell<Option<File>>,
     /// At the beginning of the present second.
     had: Cell<Nanos>,
